@@ -1,0 +1,39 @@
+# Two commands matter: `make demo` and `make test`. Both set everything up in .venv first.
+PYTHON ?= $(firstword $(foreach p,python3.13 python3.12 python3.11 python3,$(shell $(p) -c 'import sys; (3,11) <= sys.version_info[:2] <= (3,13) and print("$(p)")' 2>/dev/null)))
+BIN := .venv/bin
+
+.PHONY: setup demo test check bench lock clean
+
+setup: .venv/ready
+
+.venv/ready: requirements.txt pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Reveal needs Python 3.11, 3.12 or 3.13; name one with: make PYTHON=/path/to/python3.12 ..."; exit 1; }
+	@echo "setting up .venv with $$($(PYTHON) --version) (some 300 MB of packages on the first run)"
+	@$(PYTHON) -m venv .venv || { echo "python has no venv module: on Debian and Ubuntu, apt install python3-venv"; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: setup
+	@$(BIN)/reveal demo $(if $(KEEP),--keep)
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: check
+	$(BIN)/pytest
+
+bench: setup
+	$(BIN)/python -m tests.benchmarks
+
+# Pins every package with its hashes, for every supported Python.
+lock:
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes --no-annotate \
+		--no-emit-index-url --custom-compile-command "make lock" --quiet --output-file requirements.txt
+
+clean:
+	rm -rf .venv .reveal *.egg-info build dist
