@@ -1,0 +1,48 @@
+"""The topic table: every topic of Reveal, its key, its record and its configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from schemas.catalogue import SUBSYSTEMS
+
+DAY_MS: Final = 86_400_000
+
+TELEMETRY: Final[Mapping[str, str]] = {subsystem: f"reveal.telemetry.{subsystem}" for subsystem in SUBSYSTEMS}
+MODELS: Final = "reveal.models"
+VERDICTS: Final = "reveal.verdicts"
+ANOMALIES: Final = "reveal.anomalies"
+DEAD: Final = "reveal.dead"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """A topic as it is to be created. replication -1 takes the broker's default."""
+
+    name: str
+    partitions: int
+    configs: Mapping[str, str]
+    replication: int = -1
+
+
+def topic_table(partitions: int, replication: int = -1) -> tuple[TopicSpec, ...]:
+    """All topics. They have the same number of partitions and are keyed by host, so that one worker gets all of a
+    host and writes its results and
+    state to the partition of the same number."""
+    delete = {"cleanup.policy": "delete"}
+    telemetry = tuple(
+        TopicSpec(
+            name, partitions, {**delete, "retention.ms": str(DAY_MS), "segment.ms": str(DAY_MS // 24)}, replication
+        )
+        for name in TELEMETRY.values()
+    )
+    compacted = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.2", "segment.ms": str(DAY_MS // 24)}
+    return (
+        *telemetry,
+        TopicSpec(MODELS, partitions, {**compacted, "max.message.bytes": str(4 << 20)}, replication),
+        TopicSpec(VERDICTS, partitions, {**delete, "retention.ms": str(7 * DAY_MS)}, replication),
+        TopicSpec(ANOMALIES, partitions, {**delete, "retention.ms": str(30 * DAY_MS)}, replication),
+        TopicSpec(DEAD, partitions, {**delete, "retention.ms": str(7 * DAY_MS)}, replication),
+    )
