@@ -1,0 +1,45 @@
+"""`reveal worker`: one stream worker."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+from typing import Final
+
+from deploy import logs
+from deploy.ready import ReadyFile
+from schemas.settings import KafkaSettings, PipelineSettings, WorkerSettings, load
+
+HELP: Final = "score telemetry: windows, features, detectors, attribution, episodes"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declares no arguments: all is settings."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Work until SIGTERM or SIGINT. Exit status 1 when the worker ended by itself."""
+    kafka = load(KafkaSettings, args.environ, args.file)
+    worker = load(WorkerSettings, args.environ, args.file)
+    pipeline = load(PipelineSettings, args.environ, args.file)
+    logs.configure(args.environ)
+    for settings in (kafka, worker, pipeline):
+        logging.getLogger("reveal.worker").info(settings.describe())
+    return _run(kafka, worker, pipeline, ReadyFile(args.environ))
+
+
+def _run(kafka: KafkaSettings, worker: WorkerSettings, pipeline: PipelineSettings, ready: ReadyFile) -> int:
+    import uvloop  # noqa: PLC0415
+
+    from stream_processors.faust_app import Worker  # noqa: PLC0415
+
+    async def main() -> bool:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        return await Worker(kafka, worker, pipeline).run(stop, ready.beat)
+
+    return 0 if uvloop.run(main()) else 1

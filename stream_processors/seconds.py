@@ -1,0 +1,275 @@
+"""Per-second statistics of a telemetry batch: what is kept of the samples.
+
+A metric with several instances is first summarised over them (mean, maximum, spread), sample by sample. Each summary
+is then a series of samples, and
+of a series the statistics of ROWS are kept, which merge: the statistics of three seconds are those of their samples
+together. All series of a subsystem
+are reduced in one go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.catalogue import Metric, subsystem_metrics
+from schemas.records import Telemetry
+
+Floats = NDArray[np.float64]
+Singles = NDArray[np.float32]
+
+SUMMARIES: Final = ("mean", "maximum", "spread")
+ROWS: Final = (
+    "n",
+    "mean",
+    "m2",
+    "min",
+    "max",
+    "first",
+    "last",
+    "sum_t",
+    "sum_tt",
+    "sum_tx",
+    "rough",
+    "first_t",
+    "last_t",
+)
+N, MEAN, M2, MIN, MAX, FIRST, LAST, SUM_T, SUM_TT, SUM_TX, ROUGH, FIRST_T, LAST_T = range(len(ROWS))
+SECOND_NS: Final = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One series of a subsystem: a summary of a metric over its instances. A metric of the host has only the mean,
+    which is its value.
+    """
+
+    metric: Metric
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Metrics of one dimension, and where their series start: series of summary k, metric i is `start + k *
+    len(metrics) + i`.
+    """
+
+    dimension: str
+    metrics: tuple[Metric, ...]
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Order of the series of a subsystem; the same for every host, so that arrays of two hosts or two days compare."""
+
+    groups: tuple[Group, ...]
+    series: tuple[Series, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Second:
+    """Statistics of one second of one subsystem.
+
+    second     seconds since 1970-01-01 UTC
+    stats      float64 (len(ROWS), series): NaN where the series has no sample, except n = 0. Times are seconds since
+    the start of the second.
+    filled     share of the second's expected samples that hold any value, 0 to 1
+    instances  names by dimension, without host
+    levels     by dimension, mean of every instance in the second, float32 (metrics of the dimension, instances), NaN
+    where absent
+    """
+
+    second: int
+    stats: Floats
+    filled: float
+    instances: Mapping[str, tuple[str, ...]]
+    levels: Mapping[str, Singles]
+
+
+@cache
+def layout(subsystem: str) -> Layout:
+    """Layout of `subsystem`, from the catalogue."""
+    by_dimension: dict[str, list[Metric]] = {}
+    for metric in subsystem_metrics(subsystem).values():
+        by_dimension.setdefault(metric.dimension, []).append(metric)
+    groups: list[Group] = []
+    series: list[Series] = []
+    for dimension, metrics in by_dimension.items():
+        groups.append(Group(dimension, tuple(metrics), len(series)))
+        for summary in SUMMARIES if dimension != "host" else SUMMARIES[:1]:
+            series += [Series(metric, summary) for metric in metrics]
+    return Layout(tuple(groups), tuple(series))
+
+
+def reduce_batch(batch: Telemetry) -> list[Second]:
+    """The seconds that `batch` touches, oldest first; usually one."""
+    plan = layout(batch.subsystem)
+    samples, levels = _series(batch, plan)
+    period_ns = batch.period_ms * 1_000_000
+    times = batch.start_ns + period_ns * np.arange(batch.count, dtype=np.int64)
+    seconds = times // SECOND_NS
+    instances = {name: names for name, names in batch.instances.items() if name != "host"}
+    reduced: list[Second] = []
+    start = 0
+    while start < batch.count:
+        second = int(seconds[start])
+        stop = int(np.searchsorted(seconds, second, side="right"))
+        offsets = (times[start:stop] - second * SECOND_NS) / SECOND_NS
+        block = samples[start:stop]
+        missing = np.isnan(block)
+        # A row without any value is a sample that the agent could not take.
+        expected = max(stop - start, 1000 // batch.period_ms)
+        filled = float(np.count_nonzero(~missing.all(axis=1))) / expected
+        reduced.append(
+            Second(
+                second=second,
+                stats=_statistics(block, missing, offsets),
+                filled=filled,
+                instances=instances,
+                levels={name: _mean(cube[:, start:stop], 1) for name, cube in levels.items()},
+            )
+        )
+        start = stop
+    return reduced
+
+
+def merge(earlier: Floats, later: Floats, shift: float) -> Floats:
+    """Statistics of both together; `shift` is the time from the start of `earlier` to the start of `later`, s.
+
+    Mean and sum of squared differences merge as in Chan, Golub and LeVeque, Updating formulae and a pairwise
+    algorithm for computing sample
+    variances (1979).
+    """
+    merged = np.empty_like(earlier)
+    n_a, n_b = earlier[N], later[N]
+    n = n_a + n_b
+    some_a, some_b = n_a > 0, n_b > 0
+    both = some_a & some_b
+    with np.errstate(invalid="ignore", divide="ignore"):
+        delta = later[MEAN] - earlier[MEAN]
+        share = n_b / n
+        merged[MEAN] = earlier[MEAN] + delta * share
+        merged[M2] = earlier[M2] + later[M2] + delta * delta * n_a * share
+    merged[N] = n
+    np.fmin(earlier[MIN], later[MIN], out=merged[MIN])
+    np.fmax(earlier[MAX], later[MAX], out=merged[MAX])
+    merged[FIRST] = earlier[FIRST]
+    merged[LAST] = later[LAST]
+    merged[SUM_T] = earlier[SUM_T] + later[SUM_T] + shift * n_b
+    merged[SUM_TT] = earlier[SUM_TT] + later[SUM_TT] + 2 * shift * later[SUM_T] + shift * shift * n_b
+    merged[SUM_TX] = earlier[SUM_TX] + later[SUM_TX] + shift * n_b * later[MEAN]
+    merged[ROUGH] = earlier[ROUGH] + later[ROUGH] + np.abs(later[FIRST] - earlier[LAST])
+    merged[FIRST_T] = earlier[FIRST_T]
+    merged[LAST_T] = later[LAST_T] + shift
+    if not both.all():
+        only_a = some_a & ~some_b
+        merged[:, only_a] = earlier[:, only_a]
+        only_b = ~some_a
+        moved = later[:, only_b]
+        count = moved[N]
+        moved[SUM_TX] += np.where(count > 0, shift * count * np.nan_to_num(moved[MEAN]), 0.0)
+        moved[SUM_TT] += 2 * shift * moved[SUM_T] + shift * shift * count
+        moved[SUM_T] += shift * count
+        moved[FIRST_T] += shift
+        moved[LAST_T] += shift
+        merged[:, only_b] = moved
+    return merged
+
+
+def _series(batch: Telemetry, plan: Layout) -> tuple[Floats, dict[str, Singles]]:
+    """Samples of all series, (count, series), and by dimension the instances' samples, (metrics, count, instances)."""
+    samples = np.full((batch.count, len(plan.series)), np.nan)
+    cubes: dict[str, Singles] = {}
+    for group in plan.groups:
+        present = [(i, batch.metrics[m.name]) for i, m in enumerate(group.metrics) if m.name in batch.metrics]
+        if not present:
+            continue
+        columns = np.array([i for i, _ in present]) + group.start
+        cube = np.stack([matrix for _, matrix in present])
+        if group.dimension == "host":
+            samples[:, columns] = cube[:, :, 0].T
+            continue
+        size = len(group.metrics)
+        whole = not np.isnan(cube).any()
+        mean = cube.mean(axis=2, dtype=np.float64) if whole else _mean(cube.astype(np.float64), 2)
+        samples[:, columns] = mean.T
+        samples[:, columns + size] = (cube.max(axis=2) if whole else np.fmax.reduce(cube, axis=2)).T
+        deviation = cube - mean[:, :, None]
+        spread = (deviation * deviation).mean(axis=2) if whole else _mean(deviation * deviation, 2)
+        samples[:, columns + 2 * size] = np.sqrt(spread).T
+        if len(present) == size:
+            cubes[group.dimension] = cube
+        else:
+            full = np.full((size, *cube.shape[1:]), np.nan, dtype=np.float32)
+            full[columns - group.start] = cube
+            cubes[group.dimension] = full
+    return samples, cubes
+
+
+def _mean(values: NDArray[Any], axis: int) -> NDArray[Any]:
+    """Mean over `axis` of what is there; NaN where nothing is."""
+    missing = np.isnan(values)
+    if not missing.any():
+        return np.asarray(values.mean(axis=axis))
+    count = values.shape[axis] - missing.sum(axis=axis)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(np.where(missing, 0, values).sum(axis=axis) / count, dtype=values.dtype)
+
+
+def _statistics(block: Floats, missing: NDArray[np.bool_], offsets: Floats) -> Floats:
+    """Statistics (len(ROWS), series) of samples (count, series) taken at `offsets` (count), s into the second."""
+    stats = np.empty((len(ROWS), block.shape[1]))
+    count = len(block)
+    gaps = missing.any(axis=0)
+    dense = ~gaps
+    if dense.any():
+        x = block if dense.all() else block[:, dense]
+        part = np.empty((len(ROWS), x.shape[1]))
+        mean = x.mean(axis=0)
+        part[N], part[MEAN] = count, mean
+        part[M2] = np.square(x - mean).sum(axis=0)
+        part[MIN], part[MAX] = x.min(axis=0), x.max(axis=0)
+        part[FIRST], part[LAST] = x[0], x[-1]
+        part[SUM_T], part[SUM_TT] = offsets.sum(), np.square(offsets).sum()
+        part[SUM_TX] = offsets @ x
+        part[ROUGH] = np.abs(np.diff(x, axis=0)).sum(axis=0)
+        part[FIRST_T], part[LAST_T] = offsets[0], offsets[-1]
+        stats[:, dense] = part
+    if gaps.any():
+        stats[:, gaps] = _sparse_statistics(block[:, gaps], ~missing[:, gaps], offsets)
+    return stats
+
+
+def _sparse_statistics(x: Floats, there: NDArray[np.bool_], offsets: Floats) -> Floats:
+    """As `_statistics`, of series with samples missing."""
+    part = np.full((len(ROWS), x.shape[1]), np.nan)
+    n = there.sum(axis=0)
+    zeroed = np.where(there, x, 0.0)
+    times = np.where(there, offsets[:, None], 0.0)
+    part[N] = n
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = zeroed.sum(axis=0) / n
+    part[MEAN] = mean
+    part[M2] = np.square(np.where(there, x - mean, 0.0)).sum(axis=0)
+    part[MIN], part[MAX] = np.fmin.reduce(x, axis=0), np.fmax.reduce(x, axis=0)
+    part[SUM_T], part[SUM_TT] = times.sum(axis=0), np.square(times).sum(axis=0)
+    part[SUM_TX] = (times * zeroed).sum(axis=0)
+    # The index of the newest sample so far carries values over the gaps, so that steps between neighbours are counted
+    # once.
+    newest = np.maximum.accumulate(np.where(there, np.arange(len(x))[:, None], -1), axis=0)
+    columns = np.arange(x.shape[1])
+    carried = np.where(newest >= 0, x[np.maximum(newest, 0), columns], np.nan)
+    part[ROUGH] = np.nan_to_num(np.abs(np.diff(carried, axis=0))).sum(axis=0)
+    some = n > 0
+    first = there.argmax(axis=0)
+    part[FIRST], part[FIRST_T] = x[first, columns], np.where(some, offsets[first], np.nan)
+    last = np.maximum(newest[-1], 0)
+    part[LAST], part[LAST_T] = x[last, columns], np.where(some, offsets[last], np.nan)
+    part[M2, ~some] = np.nan
+    return part

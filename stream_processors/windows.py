@@ -1,0 +1,167 @@
+"""Windows of one host in event time.
+
+A window closes when every subsystem of the host has passed its end. One that lags is waited for: `grace_s` of arrival
+time, in which only gaps up to
+LONGEST_GAP_S count, so that reading topics at different speeds (a backlog, a replay) or an outage of the broker
+changes nothing, and a collector that
+died does not stop the others for long. No clock is read: the time of arrival comes with the data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from schemas.settings import PipelineSettings
+from stream_processors.seconds import Floats, Second, merge
+
+LONGEST_GAP_S: Final = 1.0
+"""A host sends several messages a second; a longer gap between two says nothing about a single subsystem."""
+MOST_SECONDS: Final = 600
+"""So many seconds of a host are kept while a subsystem is waited for; then it counts as gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A closed window.
+
+    start, end  seconds since 1970-01-01 UTC, end exclusive
+    stats       merged statistics by subsystem, (len(ROWS), series)
+    last        newest second of each subsystem in the window: instances and their levels
+    coverage    share of the expected samples of the expected subsystems that are there, 0 to 1
+    missing     expected subsystems of which nothing is there
+    """
+
+    start: int
+    end: int
+    stats: Mapping[str, Floats]
+    last: Mapping[str, Second]
+    coverage: float
+    missing: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Windows:
+    """Seconds of one host that open windows still need.
+
+    next_start  start of the next window to close; None before the first
+    expected    subsystem -> newest of its seconds that was in a closed window; decides what coverage asks for
+    """
+
+    settings: PipelineSettings
+    next_start: int | None = None
+    expected: dict[str, int] = field(default_factory=dict)
+    _seconds: dict[int, dict[str, Second]] = field(default_factory=dict)
+    _newest: dict[str, int] = field(default_factory=dict)
+    _gone: set[str] = field(default_factory=set)
+    _arrived: float | None = None
+    _waited: float = 0.0
+
+    def add(self, subsystem: str, second: Second, arrived: float) -> str:
+        """Keep a second. Says "added", "duplicate" (it is there already) or "late" (its last window is closed)."""
+        self.wait(arrived)
+        self._gone.discard(subsystem)
+        self._newest[subsystem] = max(second.second, self._newest.get(subsystem, second.second))
+        if self.next_start is not None and second.second < self.next_start:
+            return "late"
+        there = self._seconds.setdefault(second.second, {})
+        if subsystem in there:
+            return "duplicate"
+        there[subsystem] = second
+        return "added"
+
+    def wait(self, now: float) -> None:
+        """Time goes on, with or without a second."""
+        if self._arrived is not None:
+            self._waited += min(max(now - self._arrived, 0.0), LONGEST_GAP_S)
+        self._arrived = now
+
+    def needed_from(self) -> int | None:
+        """Oldest second that an open window still needs; None when nothing is kept."""
+        return min(self._seconds) if self._seconds else None
+
+    def close(self) -> Iterator[Window]:
+        """Windows that are complete, or whose missing subsystems were waited for, oldest first."""
+        while self._seconds:
+            start = self._first_start()
+            if not self._passed(start + self.settings.window_s):
+                return
+            yield self._take(start)
+
+    def flush(self) -> Iterator[Window]:
+        """All windows that hold anything, as they are: the host is silent, or the input has ended."""
+        while self._seconds:
+            yield self._take(self._first_start())
+        self._clear()
+
+    def restart(self, second: int) -> None:
+        """Forget what is kept and begin again at `second`: the host's clock was set back."""
+        self._clear()
+        self.expected.clear()
+        self.next_start = second
+
+    def _clear(self) -> None:
+        self._seconds.clear()
+        self._newest.clear()
+        self._gone.clear()
+        self._arrived = None
+        self._waited = 0.0
+
+    def _first_start(self) -> int:
+        oldest = min(self._seconds)
+        if self.next_start is None:
+            return oldest
+        # Windows that hold nothing are not opened: after a gap the next one is the first that reaches the data, on the
+        # grid of steps.
+        behind = max(0, oldest - self.settings.window_s + 1 - self.next_start)
+        return self.next_start + math.ceil(behind / self.settings.step_s) * self.settings.step_s
+
+    def _passed(self, end: int) -> bool:
+        # A batch holds whole seconds, so second end - 1 reaches the end.
+        lagging = {name for name in {*self._newest, *self.expected} - self._gone if self._newest.get(name, 0) < end - 1}
+        if not lagging and self.expected:
+            self._waited = 0.0
+            return True
+        if not any(newest >= end - 1 for newest in self._newest.values()):
+            self._waited = 0.0  # nobody is ahead, so nobody lags
+            return False
+        # With nothing expected yet, which subsystems the host has is not known: wait for others to show.
+        if self._waited < self.settings.grace_s and len(self._seconds) < MOST_SECONDS:
+            return False
+        self._gone |= lagging
+        self._waited = 0.0
+        return True
+
+    def _take(self, start: int) -> Window:
+        size, step = self.settings.window_s, self.settings.step_s
+        end = start + size
+        stats: dict[str, Floats] = {}
+        last: dict[str, Second] = {}
+        origin: dict[str, int] = {}
+        filled = 0.0
+        for second in range(start, end):
+            for subsystem, entry in self._seconds.get(second, {}).items():
+                filled += entry.filled
+                last[subsystem] = entry
+                if subsystem in stats:
+                    stats[subsystem] = merge(stats[subsystem], entry.stats, float(second - origin[subsystem]))
+                else:
+                    stats[subsystem] = entry.stats
+                    origin[subsystem] = second
+        for subsystem, entry in last.items():
+            self.expected[subsystem] = entry.second
+        horizon = start - math.ceil(self.settings.grace_s)
+        self.expected = {name: newest for name, newest in self.expected.items() if newest >= horizon}
+        for second in range(start, start + step):
+            self._seconds.pop(second, None)
+        self.next_start = start + step
+        return Window(
+            start=start,
+            end=end,
+            stats=stats,
+            last=last,
+            coverage=filled / (size * len(self.expected)) if self.expected else 0.0,
+            missing=tuple(sorted(set(self.expected) - set(last))),
+        )

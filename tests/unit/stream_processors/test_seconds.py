@@ -1,0 +1,100 @@
+"""Per-second statistics: equal to those of the samples themselves, and they merge."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
+
+from schemas.records import Telemetry
+from stream_processors import seconds
+from stream_processors.seconds import FIRST, FIRST_T, LAST, LAST_T, M2, MAX, MEAN, MIN, ROUGH, SUM_T, SUM_TT, SUM_TX, N
+from tests.synthetic import START, second
+
+
+def direct(samples: NDArray[np.float64], times: NDArray[np.float64]) -> list[float]:
+    """Statistics of one series, written out."""
+    there = ~np.isnan(samples)
+    x, t = samples[there], times[there]
+    if not len(x):
+        return [0.0] + [np.nan] * 6 + [0.0, 0.0, 0.0, 0.0] + [np.nan] * 2
+    steps = np.abs(np.diff(x)).sum()
+    return [
+        len(x), x.mean(), ((x - x.mean()) ** 2).sum(), x.min(), x.max(), x[0], x[-1],
+        t.sum(), (t * t).sum(), (t * x).sum(), steps, t[0], t[-1],
+    ]  # fmt: skip
+
+
+ORDER = [N, MEAN, M2, MIN, MAX, FIRST, LAST, SUM_T, SUM_TT, SUM_TX, ROUGH, FIRST_T, LAST_T]
+samples_of_three_seconds = arrays(
+    np.float64, (30, 2), elements=st.one_of(st.just(np.nan), st.floats(-1e6, 1e6, width=32), st.just(0.0))
+)
+
+
+@given(samples_of_three_seconds)
+def test_statistics_of_parts_merge_to_those_of_the_whole(samples: NDArray[np.float64]) -> None:
+    times = np.arange(30) / 10
+    merged = None
+    for part in range(3):
+        rows = slice(10 * part, 10 * part + 10)
+        block = samples[rows]
+        stats = seconds._statistics(block, np.isnan(block), times[rows] - part)
+        merged = stats if merged is None else seconds.merge(merged, stats, float(part))
+    assert merged is not None
+    for column in range(2):
+        wanted = direct(samples[:, column], times)
+        found = merged[ORDER, column]
+        np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-3)
+
+
+def cpu(values: NDArray[np.float32], name: str = "cpu.time.user") -> Telemetry:
+    return replace(second("h", "cpu", 0), metrics={name: values})
+
+
+def column(metric: str, summary: str) -> int:
+    plan = seconds.layout("cpu")
+    return next(i for i, each in enumerate(plan.series) if (each.metric.name, each.summary) == (metric, summary))
+
+
+def test_instances_are_summarised_sample_by_sample() -> None:
+    values = np.array([[1, 3]] * 5 + [[2, 8]] * 5, dtype=np.float32)
+    [only] = seconds.reduce_batch(cpu(values))
+    assert only.second == START
+    assert only.filled == 1.0
+    assert only.stats[MEAN, column("cpu.time.user", "mean")] == pytest.approx(3.5)
+    assert only.stats[MAX, column("cpu.time.user", "maximum")] == 8
+    assert only.stats[MEAN, column("cpu.time.user", "spread")] == pytest.approx(2.0)
+    group = next(group for group in seconds.layout("cpu").groups if group.dimension == "core")
+    row = [metric.name for metric in group.metrics].index("cpu.time.user")
+    assert only.levels["core"][row].tolist() == [1.5, 5.5]
+    assert np.isnan(only.levels["core"][row - 1]).all()
+
+
+def test_an_absent_metric_has_no_statistics_and_an_absent_instance_does_not_spread() -> None:
+    values = np.array([[1, np.nan]] * 10, dtype=np.float32)
+    [only] = seconds.reduce_batch(cpu(values))
+    assert only.stats[MEAN, column("cpu.time.user", "mean")] == 1
+    assert only.stats[MEAN, column("cpu.time.user", "spread")] == 0
+    assert only.stats[N, column("cpu.load1", "mean")] == 0
+    assert np.isnan(only.stats[MEAN, column("cpu.load1", "mean")])
+
+
+def test_missed_samples_lower_the_filled_share() -> None:
+    values = np.ones((10, 2), dtype=np.float32)
+    values[:4] = np.nan
+    assert seconds.reduce_batch(cpu(values))[0].filled == pytest.approx(0.6)
+
+
+def test_a_batch_of_several_seconds_is_cut() -> None:
+    values = np.arange(20, dtype=np.float32).reshape(10, 2)
+    batch = replace(cpu(values), period_ms=300)
+    parts = seconds.reduce_batch(batch)
+    assert [part.second - START for part in parts] == [0, 1, 2]
+    assert [part.filled for part in parts] == [1.0, 1.0, 1.0]
+    assert [part.stats[N, column("cpu.time.user", "mean")] for part in parts] == [4, 3, 3]
+    assert parts[1].stats[FIRST_T, column("cpu.time.user", "mean")] == pytest.approx(0.2)
