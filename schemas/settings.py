@@ -149,6 +149,7 @@ class PipelineSettings(Settings):
     threshold_percentile: float = 99.0
     open_severity: float = 2.5
     open_windows: int = 2
+    close_severity: float = 1.5
     close_windows: int = 5
     seed: int = 0
 

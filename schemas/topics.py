@@ -38,10 +38,18 @@ def topic_table(partitions: int, replication: int = -1) -> tuple[TopicSpec, ...]
         )
         for name in TELEMETRY.values()
     )
-    compacted = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.2", "segment.ms": str(DAY_MS // 24)}
+    # The newest segment is never compacted, so it is kept small: a worker that takes over reads the whole partition.
+    compacted = {
+        "cleanup.policy": "compact",
+        "max.compaction.lag.ms": str(DAY_MS // 144),
+        "max.message.bytes": str(4 << 20),
+        "min.cleanable.dirty.ratio": "0.2",
+        "segment.bytes": str(32 << 20),
+        "segment.ms": str(DAY_MS // 144),
+    }
     return (
         *telemetry,
-        TopicSpec(MODELS, partitions, {**compacted, "max.message.bytes": str(4 << 20)}, replication),
+        TopicSpec(MODELS, partitions, compacted, replication),
         TopicSpec(VERDICTS, partitions, {**delete, "retention.ms": str(7 * DAY_MS)}, replication),
         TopicSpec(ANOMALIES, partitions, {**delete, "retention.ms": str(30 * DAY_MS)}, replication),
         TopicSpec(DEAD, partitions, {**delete, "retention.ms": str(7 * DAY_MS)}, replication),

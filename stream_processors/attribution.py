@@ -11,13 +11,16 @@ import numpy as np
 from schemas.records import Evidence
 from stream_processors.baseline import Baseline
 from stream_processors.features import Feature, feature_table
-from stream_processors.seconds import Second, Singles, layout
+from stream_processors.seconds import Singles, layout
+from stream_processors.windows import Window
 
 USUAL: Final = 4.0
 """The strangest of a metric's features deviates this much on an ordinary window; only what is beyond counts."""
 STRONGEST: Final = 8
 """A subsystem is judged by this many of its strangest metrics, so that having many metrics is no advantage."""
 EVIDENCE_ROWS: Final = 10
+PLAIN: Final = np.array([1.0, 0.8, 0.5, 0.5, 0.3, 0.8])
+"""How readily a kind of FEATURES speaks for its metric: a level says at once what is wrong, a trend hardly does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +52,7 @@ def attribute(deviations: Singles) -> Attribution:
     return Attribution(max(shares, key=lambda name: shares[name]), shares)
 
 
-def evidence(
-    features: Singles, deviations: Singles, baseline: Baseline, last: Mapping[str, Second]
-) -> tuple[Evidence, ...]:
+def evidence(features: Singles, deviations: Singles, baseline: Baseline, window: Window) -> tuple[Evidence, ...]:
     """Strangest feature of each of the EVIDENCE_ROWS strangest metrics, strongest first."""
     table = feature_table()
     size = np.abs(np.nan_to_num(deviations, nan=0.0))
@@ -61,9 +62,9 @@ def evidence(
         if by_metric[metric] <= USUAL:
             break
         positions = np.flatnonzero(table.metric_of == metric)
-        position = int(positions[size[positions].argmax()])
+        position = int(positions[(size[positions] * PLAIN[table.preference[positions]]).argmax()])
         feature = table.features[position]
-        instance, seen, usual = _instance(feature, baseline, last)
+        instance, seen, usual = _instance(feature, baseline, window)
         rows.append(
             Evidence(
                 metric=feature.metric.name,
@@ -106,18 +107,16 @@ def _by_metric(deviations: Singles) -> Singles:
     return largest
 
 
-def _instance(
-    feature: Feature, baseline: Baseline, last: Mapping[str, Second]
-) -> tuple[str, float | None, float | None]:
+def _instance(feature: Feature, baseline: Baseline, window: Window) -> tuple[str, float | None, float | None]:
     """Instance whose level deviates most from its own baseline: name, its level now, its usual level."""
     dimension = feature.metric.dimension
     usual = baseline.levels.get((feature.subsystem, dimension))
-    second = last.get(feature.subsystem)
-    if dimension == "host" or usual is None or second is None or second.instances.get(dimension) != usual.names:
+    names = next((names for *place, names in window.places() if place == [feature.subsystem, dimension]), None)
+    if usual is None or names != usual.names:
         return "", None, None
     group = next(group for group in layout(feature.subsystem).groups if group.dimension == dimension)
     row = group.metrics.index(feature.metric)
-    observed, expected = second.levels[dimension][row], usual.center[row]
+    observed, expected = window.levels(feature.subsystem, dimension)[row], usual.center[row]
     difference = np.abs(np.nan_to_num(observed - expected, nan=0.0))
     column = int(difference.argmax())
     if np.isnan(observed[column]) or np.isnan(expected[column]):

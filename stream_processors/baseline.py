@@ -41,6 +41,7 @@ class Baseline:
     center, scale float32 (len(feature_table()),): median and robust scale, NaN where the host lacks the feature
     kept          positions of the features that detectors see, after pruning
     candidates    how many there were before pruning
+    percentile    of a detector's scores on the baseline, above which it votes
     detectors     by name, fitted
     calibrations  by name
     levels        by (subsystem, dimension)
@@ -51,6 +52,7 @@ class Baseline:
     scale: Singles
     kept: NDArray[np.int16]
     candidates: int
+    percentile: float
     detectors: Mapping[str, Detector]
     calibrations: Mapping[str, Calibration]
     levels: Mapping[Place, Levels]
@@ -84,6 +86,7 @@ class Baseline:
             scale=scale,
             kept=candidates[chosen].astype(np.int16),
             candidates=len(candidates),
+            percentile=settings.threshold_percentile,
             detectors=detectors,
             calibrations=calibrations,
             levels=_levels(rows),
@@ -116,7 +119,7 @@ class Baseline:
         manifest = {
             "version": self.version,
             "candidates": self.candidates,
-            "thresholds": {name: calibration.threshold for name, calibration in self.calibrations.items()},
+            "percentile": self.percentile,
             "instances": {f"{place[0]} {place[1]}": levels.names for place, levels in self.levels.items()},
         }
         return StateRecord(host, slot, json.dumps(manifest), arrays)
@@ -135,7 +138,7 @@ class Baseline:
                 {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
             )
             scores = np.asarray(arrays[f"calibration {name}"], dtype=np.float64)
-            calibrations[name] = Calibration(scores, manifest["thresholds"][name])
+            calibrations[name] = Calibration.fit(scores, manifest["percentile"])
         levels: dict[Place, Levels] = {}
         for key, names in manifest["instances"].items():
             subsystem, _, dimension = key.partition(" ")
@@ -150,6 +153,7 @@ class Baseline:
             scale=np.asarray(arrays["scale"], dtype=np.float32),
             kept=np.asarray(arrays["kept"], dtype=np.int16),
             candidates=manifest["candidates"],
+            percentile=manifest["percentile"],
             detectors=detectors,
             calibrations=calibrations,
             levels=levels,
@@ -178,23 +182,28 @@ def _standardise(matrix: Singles, center: Singles, scale: Singles) -> Singles:
 
 
 def _prune(standard: Singles, candidates: NDArray[np.intp], table: FeatureTable, limit: float) -> NDArray[np.intp]:
-    """Columns to keep: of features that correlate with |r| >= `limit` only the most preferred; of constant series
-    only level and maximum.
+    """Columns to keep: of the features of one metric that correlate with |r| >= `limit` only the most preferred; of a
+    metric that never moves only level and maximum.
+
+    Metrics are not pruned against each other: a fault often shows as one metric that leaves the company it kept, and
+    the one that was dropped may be the one. What metrics have in common is left to the principal components.
     """
     preference = table.preference[candidates]
     spread = standard.std(axis=0)
     constant = spread < 1e-6
-    order = np.argsort(preference, kind="stable")
-    order = order[~constant[order]]
-    unit = (standard[:, order] - standard[:, order].mean(axis=0)) / spread[order]
-    alive = np.ones(len(order), dtype=bool)
-    kept: list[int] = []
-    for i in range(len(order)):
-        if alive[i]:
-            kept.append(int(order[i]))
-            alive &= np.abs(unit.T @ unit[:, i]) < limit * len(standard)
-    telling = np.flatnonzero(constant & (preference <= FEATURES.index("maximum")))
-    return np.sort(np.concatenate([np.array(kept, dtype=np.intp), telling]))
+    unit = (standard - standard.mean(axis=0)) / np.where(constant, 1.0, spread)
+    kept = constant & (preference <= FEATURES.index("maximum"))
+    order = np.lexsort((preference, table.metric_of[candidates]))
+    groups = np.split(order, np.flatnonzero(np.diff(table.metric_of[candidates][order])) + 1)
+    for group in groups:
+        moving = group[~constant[group]]
+        related = np.abs(unit[:, moving].T @ unit[:, moving]) >= limit * len(standard)
+        alive = np.ones(len(moving), dtype=bool)
+        for i in range(len(moving)):
+            if alive[i]:
+                kept[moving[i]] = True
+                alive &= ~related[i]
+    return np.flatnonzero(kept)
 
 
 def _levels(rows: list[Row]) -> dict[Place, Levels]:

@@ -20,6 +20,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 TREES: Final = 50
 VARIANCE_KEPT: Final = 0.9
+SMALLEST_RESIDUAL: Final = 0.01
 CLIP: Final = 30.0
 """Standardised values are cut here: beyond, a metric is as strange as can be, and one of them must not drown the
 others.
@@ -69,15 +70,24 @@ class ZScore:
 
 @dataclass(frozen=True, slots=True)
 class Mahalanobis:
-    """Mahalanobis distance in the subspace of the principal components that hold VARIANCE_KEPT of the variance, at
-    most a quarter as many as rows.
+    """Mahalanobis distance under a principal component model of the rows.
 
-    center  (features,) mean of the rows
-    axes    (components, features), each divided by the standard deviation along it, so that the distance is a norm
+    Within the subspace of the components that hold VARIANCE_KEPT of the variance (at most a quarter as many as rows)
+    it is
+    the distance in standard deviations; what lies outside the subspace counts by the residual variance, as in
+    probabilistic PCA (Tipping and Bishop, Probabilistic principal component analysis, 1999). Without the second part a
+    metric that leaves its usual company would hardly be seen.
+
+    center    (features,) mean of the rows
+    axes      (components, features), orthonormal
+    scales    (components,) standard deviations along them
+    residual  mean square distance of the rows from the subspace
     """
 
     center: Singles
     axes: Singles
+    scales: Singles
+    residual: float
 
     @classmethod
     def fit(cls, rows: Singles, seed: int) -> Self:
@@ -85,26 +95,35 @@ class Mahalanobis:
         center = rows.mean(axis=0)
         _, singular, axes = np.linalg.svd((rows - center).astype(np.float64), full_matrices=False)
         variance = np.square(singular) / (len(rows) - 1)
-        total = variance.sum()
-        if total <= 0:
-            return cls(center, np.zeros((1, rows.shape[1]), dtype=np.float32))
+        total = max(float(variance.sum()), 1e-9)
         kept = int(np.searchsorted(np.cumsum(variance) / total, VARIANCE_KEPT)) + 1
-        kept = max(1, min(kept, len(rows) // 4, int((variance > 1e-9 * variance[0]).sum())))
-        scaled = axes[:kept] / np.sqrt(variance[:kept, None])
-        return cls(center, scaled.astype(np.float32))
+        kept = max(1, min(kept, len(rows) // 4, int((variance > 1e-6 * total).sum())))
+        # Rows that hardly vary outside the subspace must not make every rounding error strange.
+        residual = max(float(variance[kept:].sum()), SMALLEST_RESIDUAL * rows.shape[1])
+        scales = np.sqrt(np.maximum(variance[:kept], SMALLEST_RESIDUAL))
+        return cls(center, axes[:kept].astype(np.float32), scales.astype(np.float32), residual)
 
     def score(self, row: Singles) -> float:
-        """Distance from the center, in standard deviations per square root of component."""
-        return float(np.linalg.norm(self.axes @ (row - self.center)) / np.sqrt(len(self.axes)))
+        """Root of the mean of both parts, each 1 on average on the rows."""
+        gap = row - self.center
+        along = self.axes @ gap
+        outside = max(float(gap @ gap - along @ along), 0.0)
+        within = along / self.scales
+        return float(np.sqrt((within @ within / len(within) + outside / self.residual) / 2))
 
     def arrays(self) -> Arrays:
-        """Center and scaled axes."""
-        return {"center": self.center, "axes": self.axes}
+        """Center, axes, scales and residual."""
+        return {
+            "center": self.center,
+            "axes": self.axes,
+            "scales": self.scales,
+            "residual": np.array([self.residual]),
+        }
 
     @classmethod
     def restore(cls, arrays: Arrays) -> Self:
-        """From center and scaled axes."""
-        return cls(arrays["center"], arrays["axes"])
+        """From center, axes, scales and residual."""
+        return cls(arrays["center"], arrays["axes"], arrays["scales"], float(arrays["residual"][0]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ class Tracker:
     """Follows the verdicts of one host and tells its episodes.
 
     streak   anomalous windows in a row that are severe enough to open one, with their first start, ns
-    calm     windows in a row that are not anomalous, while an episode is open
+    calm     windows in a row that are not strange enough to keep it open, while an episode is open
     open     the episode, as last told or changed
     """
 
@@ -36,7 +36,7 @@ class Tracker:
         """New states of the host's episode after a scored verdict; `told` and `explanation` are of this window."""
         if self.open is None:
             return self._maybe_open(verdict, told, explanation)
-        if not verdict.anomalous:
+        if verdict.votes == 0 or verdict.severity < self.settings.close_severity:
             self.calm += 1
             if self.calm >= self.settings.close_windows:
                 return [self._close()]

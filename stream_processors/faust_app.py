@@ -236,10 +236,10 @@ class Worker:
             waiting = self._waiting.get(host)
             if not waiting:
                 continue
-            needed = self.pipeline.needed_from(host)
+            covered = self.pipeline.covered_until(host)
             kept: deque[tuple[int, Any]] = deque()
             for second, event in waiting:
-                if needed is None or second < needed:
+                if second < covered:
                     event.ack()
                 else:
                     kept.append((second, event))

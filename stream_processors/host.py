@@ -25,6 +25,9 @@ ANOMALOUS_VOTES = 2
 BACKWARDS_LIMIT = 10
 """So many messages in a row from before the newest one mean that the clock was set back, and are followed."""
 
+PROGRESS_EVERY = 5
+"""Windows, at most, that are worked out again after a crash."""
+
 
 class Misplaced(Exception):
     """A sound message that cannot be placed in time. `reason` is time-backwards or late."""
@@ -52,6 +55,8 @@ class Host:
         self.since_fit = 0
         self.newest: dict[str, tuple[str, int, int]] = {}  # subsystem -> session, sequence, start_ns
         self.backwards = 0
+        self.progressed: int | None = None  # the progress last told covers all windows that start before it
+        self.untold = 0  # windows since
 
     def feed(self, batch: Telemetry, arrived: float) -> tuple[list[Result], str]:
         """Results that the batch makes possible, and how it was taken: added, duplicate, or gap (messages before it
@@ -86,11 +91,8 @@ class Host:
 
     def silence(self) -> list[Result]:
         """The host sends nothing any more: its windows are closed as they are, and so is its episode."""
-        results = self._results(self.windows.flush())
-        episodes = self.tracker.silence()
-        if episodes:
-            results[-1:] = [*episodes, self._progress()]
-        return results
+        results = self._judge_all(self.windows.flush()) + self.tracker.silence()
+        return [*results, self._progress()] if results else []
 
     def restore(self, records: Iterable[StateRecord]) -> None:
         """Take up the state that `records`, the newest of every slot, describe. Records made for another catalogue
@@ -101,7 +103,7 @@ class Host:
         if progress is None:
             return
         state = json.loads(progress.manifest)
-        self.windows.next_start = state["next_start"]
+        self.windows.next_start = self.progressed = state["next_start"]
         self.windows.expected = dict(state["expected"])
         self.newest = {name: (place[0], place[1], place[2]) for name, place in state["newest"].items()}
         self.tracker = Tracker.restore(self.settings, state["tracker"])
@@ -134,11 +136,17 @@ class Host:
         return "gap" if batch.session == session and batch.sequence > sequence + 1 else "added"
 
     def _results(self, windows: Iterable[Window]) -> list[Result]:
+        results = self._judge_all(windows)
+        # Progress is told with everything it must agree with, and otherwise now and then: it is what is written most.
+        if self.untold >= PROGRESS_EVERY or any(not isinstance(each, Verdict) for each in results):
+            results.append(self._progress())
+        return results
+
+    def _judge_all(self, windows: Iterable[Window]) -> list[Result]:
         results: list[Result] = []
         for window in windows:
+            self.untold += 1
             results += self._judge(window)
-        if results:
-            results.append(self._progress())
         return results
 
     def _judge(self, window: Window) -> list[Result]:
@@ -179,13 +187,13 @@ class Host:
         )
         rows: tuple[Any, ...] = ()
         explanation = ""
-        if anomalous:
+        if anomalous or (votes and self.tracker.open is not None):
             attribution = attribute(deviations)
-            rows = evidence(features, deviations, self.baseline, window.last)
+            rows = evidence(features, deviations, self.baseline, window)
             explanation = explain(self.name, attribution, rows)
             verdict = replace(verdict, subsystem=attribution.subsystem, shares=attribution.shares)
         episodes = self.tracker.follow(verdict, rows, explanation)
-        if self.tracker.open is not None and anomalous:
+        if self.tracker.open is not None and verdict.subsystem is not None:
             verdict = replace(verdict, episode=self.tracker.open.id)
         results.append(verdict)
         results += episodes
@@ -222,4 +230,5 @@ class Host:
             "since_fit": self.since_fit,
             "version": self.baseline.version if self.baseline else 0,
         }
+        self.progressed, self.untold = self.windows.next_start, 0
         return StateRecord(self.name, "progress", json.dumps(state), {})

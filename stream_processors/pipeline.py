@@ -78,11 +78,10 @@ class Pipeline:
                 results += self.hosts[name].tick(now)
         return results
 
-    def needed_from(self, host: str) -> int | None:
-        """Oldest second of `host` that an open window still needs; None when none does. What is older may be
-        acknowledged.
-        """
-        return self.hosts[host].windows.needed_from() if host in self.hosts else None
+    def covered_until(self, host: str) -> int:
+        """Seconds of `host` before this one are covered by the state that was told last, and may be acknowledged."""
+        known = self.hosts.get(host)
+        return known.progressed or 0 if known else 0
 
     def restore(self, host: str, records: Iterable[StateRecord]) -> None:
         """Take up the state of `host`. Raises ValueError, KeyError or TypeError, and leaves the host new, when

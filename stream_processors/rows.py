@@ -41,16 +41,8 @@ class Row:
         return cls(
             start=window.start,
             blocks={name: features[slices[name]].copy() for name in window.stats},
-            instances={
-                (name, dimension): second.instances[dimension]
-                for name, second in window.last.items()
-                for dimension in second.levels
-            },
-            levels={
-                (name, dimension): values
-                for name, second in window.last.items()
-                for dimension, values in second.levels.items()
-            },
+            instances={(name, dimension): names for name, dimension, names in window.places()},
+            levels={(name, dimension): window.levels(name, dimension) for name, dimension, _ in window.places()},
         )
 
     def record(self, host: str, slot: str) -> StateRecord:

@@ -132,7 +132,7 @@ def reduce_batch(batch: Telemetry) -> list[Second]:
                 stats=_statistics(block, missing, offsets),
                 filled=filled,
                 instances=instances,
-                levels={name: _mean(cube[:, start:stop], 1) for name, cube in levels.items()},
+                levels={name: mean_of_present(cube[:, start:stop], 1) for name, cube in levels.items()},
             )
         )
         start = stop
@@ -197,11 +197,11 @@ def _series(batch: Telemetry, plan: Layout) -> tuple[Floats, dict[str, Singles]]
             continue
         size = len(group.metrics)
         whole = not np.isnan(cube).any()
-        mean = cube.mean(axis=2, dtype=np.float64) if whole else _mean(cube.astype(np.float64), 2)
+        mean = cube.mean(axis=2, dtype=np.float64) if whole else mean_of_present(cube.astype(np.float64), 2)
         samples[:, columns] = mean.T
         samples[:, columns + size] = (cube.max(axis=2) if whole else np.fmax.reduce(cube, axis=2)).T
         deviation = cube - mean[:, :, None]
-        spread = (deviation * deviation).mean(axis=2) if whole else _mean(deviation * deviation, 2)
+        spread = (deviation * deviation).mean(axis=2) if whole else mean_of_present(deviation * deviation, 2)
         samples[:, columns + 2 * size] = np.sqrt(spread).T
         if len(present) == size:
             cubes[group.dimension] = cube
@@ -212,7 +212,7 @@ def _series(batch: Telemetry, plan: Layout) -> tuple[Floats, dict[str, Singles]]
     return samples, cubes
 
 
-def _mean(values: NDArray[Any], axis: int) -> NDArray[Any]:
+def mean_of_present(values: NDArray[Any], axis: int) -> NDArray[Any]:
     """Mean over `axis` of what is there; NaN where nothing is."""
     missing = np.isnan(values)
     if not missing.any():

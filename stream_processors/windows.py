@@ -10,12 +10,14 @@ died does not stop the others for long. No clock is read: the time of arrival co
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
+
 from schemas.settings import PipelineSettings
-from stream_processors.seconds import Floats, Second, merge
+from stream_processors.seconds import Floats, Second, Singles, mean_of_present, merge
 
 LONGEST_GAP_S: Final = 1.0
 """A host sends several messages a second; a longer gap between two says nothing about a single subsystem."""
@@ -29,7 +31,7 @@ class Window:
 
     start, end  seconds since 1970-01-01 UTC, end exclusive
     stats       merged statistics by subsystem, (len(ROWS), series)
-    last        newest second of each subsystem in the window: instances and their levels
+    seconds     its seconds by subsystem, oldest first
     coverage    share of the expected samples of the expected subsystems that are there, 0 to 1
     missing     expected subsystems of which nothing is there
     """
@@ -37,9 +39,27 @@ class Window:
     start: int
     end: int
     stats: Mapping[str, Floats]
-    last: Mapping[str, Second]
+    seconds: Mapping[str, Sequence[Second]]
     coverage: float
     missing: tuple[str, ...]
+
+    def places(self) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+        """(subsystem, dimension, names of the instances) of everything that has instances, as of the newest second."""
+        for subsystem, seconds in self.seconds.items():
+            for dimension in seconds[-1].levels:
+                yield subsystem, dimension, seconds[-1].instances[dimension]
+
+    def levels(self, subsystem: str, dimension: str) -> Singles:
+        """Mean of every instance over the seconds that have the instances of the newest, (metrics of the dimension,
+        instances).
+        """
+        newest = self.seconds[subsystem][-1].instances[dimension]
+        like = [
+            s.levels[dimension]
+            for s in self.seconds[subsystem]
+            if s.instances.get(dimension) == newest and dimension in s.levels
+        ]
+        return mean_of_present(np.stack(like), 0)
 
 
 @dataclass(slots=True)
@@ -77,10 +97,6 @@ class Windows:
         if self._arrived is not None:
             self._waited += min(max(now - self._arrived, 0.0), LONGEST_GAP_S)
         self._arrived = now
-
-    def needed_from(self) -> int | None:
-        """Oldest second that an open window still needs; None when nothing is kept."""
-        return min(self._seconds) if self._seconds else None
 
     def close(self) -> Iterator[Window]:
         """Windows that are complete, or whose missing subsystems were waited for, oldest first."""
@@ -138,20 +154,18 @@ class Windows:
         size, step = self.settings.window_s, self.settings.step_s
         end = start + size
         stats: dict[str, Floats] = {}
-        last: dict[str, Second] = {}
-        origin: dict[str, int] = {}
+        seconds: dict[str, list[Second]] = {}
         filled = 0.0
         for second in range(start, end):
             for subsystem, entry in self._seconds.get(second, {}).items():
                 filled += entry.filled
-                last[subsystem] = entry
+                mine = seconds.setdefault(subsystem, [])
+                mine.append(entry)
                 if subsystem in stats:
-                    stats[subsystem] = merge(stats[subsystem], entry.stats, float(second - origin[subsystem]))
+                    stats[subsystem] = merge(stats[subsystem], entry.stats, float(second - mine[0].second))
                 else:
                     stats[subsystem] = entry.stats
-                    origin[subsystem] = second
-        for subsystem, entry in last.items():
-            self.expected[subsystem] = entry.second
+        self.expected |= {subsystem: mine[-1].second for subsystem, mine in seconds.items()}
         horizon = start - math.ceil(self.settings.grace_s)
         self.expected = {name: newest for name, newest in self.expected.items() if newest >= horizon}
         for second in range(start, start + step):
@@ -161,7 +175,7 @@ class Windows:
             start=start,
             end=end,
             stats=stats,
-            last=last,
+            seconds=seconds,
             coverage=filled / (size * len(self.expected)) if self.expected else 0.0,
-            missing=tuple(sorted(set(self.expected) - set(last))),
+            missing=tuple(sorted(set(self.expected) - set(seconds))),
         )

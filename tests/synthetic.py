@@ -27,28 +27,30 @@ INSTANCES = {
     "disk": ("vda",),
 }
 CPU_HOG = {
-    "cpu.time.user": 0.9,
-    "cpu.busy_pct": 90.0,
-    "cpu.procs_running": 1.0,
-    "cpu.psi.some": 3e5,
+    "cpu.time.user": 1.0,
     "cpu.time.idle": -0.8,
+    "cpu.busy_pct": 0.9,
+    "cpu.irq.local_timer": 0.6,
+    "cpu.procs_running": 0.5,
+    "cpu.psi.some": 0.7,
+    "cpu.load1": 0.4,
 }
 WRITEBACK = {
-    "mem.dirty": 8e5,
-    "mem.writeback": 2e5,
-    "vm.dirtied": 4e4,
-    "vm.written": 4e4,
-    "disk.write_sectors": 3e5,
-    "disk.io_ms": 900.0,
-    "disk.queue_ms": 5e3,
+    "mem.dirty": 2.0,
+    "mem.writeback": 3.0,
+    "vm.dirtied": 2.0,
+    "vm.written": 2.0,
+    "disk.write_sectors": 2.5,
+    "disk.io_ms": 1.5,
+    "disk.queue_ms": 2.0,
+    "disk.writes": 1.0,
+    "io.psi.some": 1.0,
 }
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Adds `effects` (metric -> how much) to the first instance from second `begin` to before second `end` of the
-    run.
-    """
+    """Adds `effects` (metric -> share of its usual level) to the first instance, from second `begin` to before `end`."""
 
     begin: int
     end: int
@@ -57,18 +59,22 @@ class Fault:
 
 def second(host: str, subsystem: str, index: int, fault: Fault | None = None, session: str = "s1") -> Telemetry:
     """Second `index` of the run of `host`: the same arguments give the same values."""
-    # Streams of their own, so that any second can be made without those before it.
-    rng = np.random.default_rng([zlib.crc32(host.encode()), SUBSYSTEMS.index(subsystem), index])
+    # A stream of its own, so that any second can be made without those before it.
+    seed = zlib.crc32(f"{host}/{subsystem}".encode())
+    rng = np.random.default_rng([seed, index])
+    times = index + np.arange(10) / 10
+    load = np.mean([np.sin(times / period + seed % 1000 + period) for period in (1.1, 3.3, 7.7)], axis=0)
     instances: dict[str, tuple[str, ...]] = {}
     metrics: dict[str, NDArray[np.float32]] = {}
     for number, metric in enumerate(subsystem_metrics(subsystem).values()):
         names = instances[metric.dimension] = INSTANCES[metric.dimension]
-        level = 10.0 + 7.0 * number
-        values = level + level / 20 * rng.standard_normal((10, len(names)))
-        if number % 3 == 0:
-            values = np.full((10, len(names)), 0.0)
-        if fault is not None and fault.begin <= index < fault.end and metric.name in fault.effects:
-            values[:, 0] += fault.effects[metric.name]
+        level = 1000.0 + 70.0 * number
+        noise = 0.02 * rng.standard_normal((10, len(names)))
+        values = level * (1 + noise + 0.05 * load[:, None])
+        if number % 4 == 0:
+            values = np.zeros((10, len(names)))  # most counters of errors never move
+        if fault is not None and fault.begin <= index < fault.end:
+            values[:, 0] += fault.effects.get(metric.name, 0.0) * level
         metrics[metric.name] = values.astype(np.float32)
     return Telemetry(
         subsystem=subsystem,

@@ -56,19 +56,29 @@ def test_zscore_is_the_mean_of_absolute_values() -> None:
     assert ZScore.fit(normal(10, 3), 0).score(np.array([1, -2, 3], dtype=np.float32)) == pytest.approx(2.0)
 
 
-def test_mahalanobis_equals_the_textbook_where_nothing_is_cut() -> None:
+def test_mahalanobis_within_the_subspace_is_the_textbook_distance() -> None:
     rng = np.random.default_rng(0)
     mixing = rng.standard_normal((3, 3))
     rows = (rng.standard_normal((400, 3)) @ mixing).astype(np.float32)
     detector = Mahalanobis.fit(rows, 0)
-    row = np.array([1.0, -2.0, 0.5], dtype=np.float32)
     kept = len(detector.axes)
-    if kept == 3:
-        gap = row - rows.mean(axis=0)
-        wanted = np.sqrt(gap @ np.linalg.inv(np.cov(rows.T)) @ gap / 3)
-        assert detector.score(row) == pytest.approx(wanted, rel=1e-4)
-    spread = np.array([detector.score(each) ** 2 for each in rows])
-    assert spread.mean() == pytest.approx(1.0, rel=0.01)
+    row = rows.mean(axis=0) + detector.axes.T @ np.arange(1.0, kept + 1, dtype=np.float32)
+    gap = row - rows.mean(axis=0)
+    wanted = np.sqrt(gap @ np.linalg.inv(np.cov(rows.T)) @ gap / kept / 2)
+    assert detector.score(row.astype(np.float32)) == pytest.approx(wanted, rel=1e-3)
+
+
+def test_mahalanobis_sees_a_metric_that_leaves_its_company() -> None:
+    rng = np.random.default_rng(0)
+    load = rng.standard_normal((200, 1))
+    rows = (load + 0.1 * rng.standard_normal((200, 30))).astype(np.float32)
+    detector = Mahalanobis.fit(rows, 0)
+    ordinary = [detector.score(row) for row in rows]
+    together, alone = np.full(30, 2.0, dtype=np.float32), np.zeros(30, dtype=np.float32)
+    alone[4] = 3.0
+    assert np.mean(np.square(ordinary)) == pytest.approx(1.0, rel=0.05)
+    assert detector.score(together) < max(ordinary)
+    assert detector.score(alone) > 1.5 * max(ordinary)
 
 
 @pytest.mark.parametrize(("count", "features"), [(32, 3), (128, 40), (200, 200)])

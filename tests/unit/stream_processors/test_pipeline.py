@@ -13,7 +13,7 @@ from schemas.codec import Rejected, decode, encode
 from schemas.records import Episode, StateRecord, Telemetry, Verdict
 from schemas.settings import PipelineSettings
 from stream_processors.backtest import backtest
-from stream_processors.host import BACKWARDS_LIMIT, Result
+from stream_processors.host import BACKWARDS_LIMIT, PROGRESS_EVERY, Result
 from stream_processors.pipeline import Pipeline
 from tests.synthetic import START, WRITEBACK, Fault, run, second
 
@@ -117,17 +117,13 @@ def test_a_crash_at_any_message_changes_nothing(told: list[object], crash_at: in
 
     first = Pipeline(SETTINGS)
     work(first, batches[:crash_at])
-    unacknowledged = [
-        batch
-        for batch in batches[:crash_at]
-        if (needed := first.needed_from(batch.host)) is not None and batch.start_ns // 10**9 >= needed
-    ]
+    unacknowledged = [b for b in batches[:crash_at] if b.start_ns // 10**9 >= first.covered_until(b.host)]
     second_life = Pipeline(SETTINGS)
     for host in HOSTS:
         records = [decode(value) for value in slots.values()]
         second_life.restore(host, [r for r in records if isinstance(r, StateRecord) and r.host == host])
     # Some messages come again although they were acknowledged: the commit had not reached the broker.
-    again = batches[max(0, crash_at - 40) : crash_at] if crash_at >= 40 else unacknowledged
+    again = batches[min(crash_at - len(unacknowledged), max(0, crash_at - 100)) : crash_at]
     work(second_life, [*again, *batches[crash_at:]])
     assert verdicts(results) == verdicts(told)
     assert {(e.id, e.revision): e for e in episodes(results)} == {(e.id, e.revision): e for e in episodes(told)}
@@ -138,6 +134,20 @@ def test_state_of_another_kind_is_refused() -> None:
     with pytest.raises((KeyError, ValueError, TypeError)):
         pipeline.restore("a", [StateRecord("a", "progress", "{}", {})])
     assert "a" not in pipeline.hosts
+    assert pipeline.covered_until("a") == 0
+
+
+def test_progress_is_told_with_what_it_must_agree_with() -> None:
+    pipeline, since, written = Pipeline(SETTINGS), 0, 0
+    for batch in run(["a"], SECONDS, FAULT):
+        fresh = pipeline.feed(batch, batch.start_ns / 1e9)
+        progress = [each for each in fresh if isinstance(each, StateRecord) and each.slot == "progress"]
+        if any(not isinstance(each, Verdict) for each in fresh):
+            assert progress == fresh[-1:]
+        since = 0 if progress else since + len(fresh)
+        written += len(progress)
+        assert since < PROGRESS_EVERY
+    assert written < 0.7 * SECONDS
 
 
 def test_time_going_backwards_is_rejected_then_followed() -> None:
@@ -195,7 +205,7 @@ def test_a_silent_host_is_closed_while_others_go_on() -> None:
     mine = episodes(results)
     assert mine[-1].state == "closed"
     assert "fell silent" in mine[-1].explanation
-    assert pipeline.needed_from("a") is None
+    assert pipeline.covered_until("a") == START + 80
     assert pipeline.counts["silent hosts"] == 1
 
 

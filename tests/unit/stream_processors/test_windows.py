@@ -101,11 +101,3 @@ def test_duplicates_and_late_seconds_are_told() -> None:
     assert windows.add("storage", newest, 0.0) == "duplicate"
     assert windows.add("cpu", oldest, 0.0) == "late"
     assert list(windows.close()) == []
-
-
-def test_what_open_windows_need_is_kept_and_no_more() -> None:
-    windows = Windows(SETTINGS)
-    feed(windows, run(["h"], 50))
-    assert windows.needed_from() == START + 48
-    list(windows.flush())
-    assert windows.needed_from() is None

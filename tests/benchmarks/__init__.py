@@ -1,0 +1,1 @@
+"""Measurements against the budgets; each runs as `python -m tests.benchmarks.NAME`."""

@@ -1,0 +1,158 @@
+"""Kafka for tests: publish telemetry as the agent does, read results, run our services as processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+from deploy.kafka.topics import create_topics
+from schemas.codec import decode, encode
+from schemas.records import Record, Telemetry
+from schemas.topics import TELEMETRY, topic_table
+
+T = TypeVar("T", bound=Record)
+PARTITIONS = 4
+
+
+def make_topics(bootstrap: str) -> None:
+    """All topics of Reveal."""
+    create_topics({"bootstrap.servers": bootstrap}, topic_table(PARTITIONS))
+
+
+def producer(bootstrap: str) -> Producer:
+    """A producer with the agent's settings."""
+    return Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "enable.idempotence": True,
+            "compression.type": "zstd",
+            "partitioner": "murmur2_random",
+            "linger.ms": 5,
+        }
+    )
+
+
+def publish(bootstrap: str, batches: Iterable[Telemetry], pause_s: float = 0.0) -> int:
+    """Publish `batches` in order, `pause_s` after each; returns how many, all of them acknowledged."""
+    out = producer(bootstrap)
+    failed: list[str] = []
+
+    def told(error: Any, _: Any) -> None:
+        if error is not None:
+            failed.append(str(error))
+
+    count = 0
+    for batch in batches:
+        out.produce(TELEMETRY[batch.subsystem], encode(batch), batch.host.encode(), on_delivery=told)
+        out.poll(0)
+        count += 1
+        if pause_s:
+            time.sleep(pause_s)
+    assert out.flush(60) == 0
+    assert not failed, failed[0]
+    return count
+
+
+def publish_raw(bootstrap: str, topic: str, key: bytes, *values: bytes | None) -> None:
+    """Publish bytes as they are."""
+    out = producer(bootstrap)
+    for value in values:
+        out.produce(topic, value, key)
+    assert out.flush(30) == 0
+
+
+def read_all(bootstrap: str, topic: str, kind: type[T]) -> list[T]:
+    """Every record of `topic` from its beginning to its present end."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "test", "enable.auto.commit": False})
+    records: list[T] = []
+    try:
+        left: dict[int, int] = {}
+        begin: list[TopicPartition] = []
+        for partition in range(PARTITIONS):
+            low, high = _watermarks(consumer, TopicPartition(topic, partition))
+            if low < high:
+                left[partition] = high
+                begin.append(TopicPartition(topic, partition, low))
+        consumer.assign(begin)
+        deadline = time.monotonic() + 60
+        while left:
+            assert time.monotonic() < deadline, f"{topic} was not read to its end"
+            for message in consumer.consume(1000, timeout=0.5):
+                assert message.error() is None, message.error()
+                offset, partition = message.offset() or 0, message.partition() or 0
+                record = decode(message.value())
+                assert isinstance(record, kind)
+                records.append(record)
+                if offset + 1 >= left.get(partition, 0):
+                    left.pop(partition, None)
+    finally:
+        consumer.close()
+    return records
+
+
+def _watermarks(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
+    deadline = time.monotonic() + 15
+    while True:
+        try:
+            low, high = consumer.get_watermark_offsets(partition, timeout=5)
+            return low, high
+        except KafkaException:
+            # A broker that has just come back has no leaders yet.
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+def eventually(condition: Callable[[], bool], what: str, timeout_s: float = 60.0, every_s: float = 0.25) -> None:
+    """Wait until `condition` holds; fails with `what` otherwise."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what}"
+        time.sleep(every_s)
+
+
+class Service:
+    """One of our services as a process."""
+
+    def __init__(self, name: str, environ: Mapping[str, str], log: Path, *arguments: str) -> None:
+        self.log = log
+        self.name = name
+        with log.open("ab") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "deploy.cli", name, *arguments],
+                env={**os.environ, **environ},
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+
+    def wait(self, timeout_s: float) -> int:
+        """Wait for it to end by itself; the exit status."""
+        return self.process.wait(timeout_s)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.process.kill()
+        self.process.wait(10)
+
+    def stop(self) -> int:
+        """SIGTERM; the exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                raise AssertionError(f"{self.name} did not stop on SIGTERM:\n{self.tail()}") from None
+        return self.process.returncode
+
+    def tail(self) -> str:
+        """End of its log."""
+        return self.log.read_text(errors="replace")[-4000:]
