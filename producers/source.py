@@ -1,0 +1,283 @@
+"""A source at run time: its open files, what is wrong with them, and when to try again."""
+
+from __future__ import annotations
+
+import errno
+import glob
+import logging
+import os
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from producers.collector import Collector
+from producers.files import KeptFile
+
+log = logging.getLogger(__name__)
+
+SECOND_NS: Final = 1_000_000_000
+BACKOFF_NS: Final = SECOND_NS
+LONGEST_BACKOFF_NS: Final = 60 * SECOND_NS
+RESCAN_NS: Final = 10 * SECOND_NS
+HUNG_NS: Final = 5 * SECOND_NS
+# What will not come by itself: not in this kernel, switched off, or not allowed.
+PERMANENT: Final = frozenset({errno.ENOENT, errno.EOPNOTSUPP, errno.EACCES, errno.EPERM, errno.ENOTDIR})
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A file or pattern that gives nothing: kind is missing, failing or hung, reason is in words."""
+
+    collector: str
+    path: str
+    kind: str
+    reason: str
+
+
+class Source(Protocol):
+    """What the frame reads from."""
+
+    @property
+    def errors(self) -> int:
+        """Failures so far."""
+
+    def read(self, now_ns: int) -> tuple[int, Mapping[str, bytes]] | None:
+        """Monotonic time and text by file of what can be read now; None when there is nothing new."""
+
+    def request(self, now_ns: int) -> None:
+        """A reading is due."""
+
+    def problems(self, now_ns: int, hung_ns: int) -> list[Problem]:
+        """What is wrong at the moment; an answer that takes longer than `hung_ns` is."""
+
+    def failed(self, reason: str, now_ns: int) -> None:
+        """What was read could not be used: leave the source alone for a while."""
+
+    def understood(self) -> None:
+        """What was read could be used."""
+
+    def close(self) -> None:
+        """Give up all descriptors."""
+
+
+class _Entry:
+    """A file of a source, or a pattern without a match."""
+
+    __slots__ = ("backoff_ns", "file", "key", "kind", "reason", "retry_ns")
+
+    def __init__(self, key: str, file: KeptFile) -> None:
+        self.key = key
+        self.file = file
+        self.kind = self.reason = ""
+        self.retry_ns = self.backoff_ns = 0
+
+    def failed(self, error: Exception, now_ns: int) -> bool:
+        """Take note of a failure; True when it is news."""
+        self.file.close()
+        permanent = isinstance(error, OSError) and error.errno in PERMANENT
+        kind = "missing" if permanent else "failing"
+        reason = error.strerror or str(error) if isinstance(error, OSError) else str(error)
+        self.backoff_ns = (
+            LONGEST_BACKOFF_NS if permanent else min(max(2 * self.backoff_ns, BACKOFF_NS), LONGEST_BACKOFF_NS)
+        )
+        self.retry_ns = now_ns + self.backoff_ns
+        news = (kind, reason) != (self.kind, self.reason)
+        self.kind, self.reason = kind, reason
+        return news
+
+    def recovered(self) -> None:
+        log.info("%s can be read again", self.key)
+        self.kind = self.reason = ""
+        self.retry_ns = self.backoff_ns = 0
+
+
+class InlineSource:
+    """A source whose files are read where `read` is called. `roots` maps the first part of a path to its directory."""
+
+    def __init__(
+        self, collector: Collector, roots: Mapping[str, str], clock: Callable[[], int], *, patient: bool = False
+    ) -> None:
+        self.collector = collector
+        self.errors = 0
+        self._roots = roots
+        self._clock = clock
+        self._patient = patient
+        self._entries: list[_Entry] = []
+        self._unmatched: list[str] = []
+        self._text = _Entry(collector.name, KeptFile(""))
+        self._scan_ns = 0
+
+    def read(self, now_ns: int) -> tuple[int, Mapping[str, bytes]] | None:
+        """As in Source."""
+        if now_ns >= self._scan_ns:
+            self._scan(now_ns)
+        if self._text.retry_ns > now_ns:
+            return None
+        texts: dict[str, bytes] = {}
+        for entry in self._entries:
+            if entry.retry_ns > now_ns:
+                continue
+            try:
+                texts[entry.key] = entry.file.read()
+            except OSError as error:
+                self._note(entry, error, now_ns)
+                continue
+            if entry.kind:
+                entry.recovered()
+        return (self._clock(), texts) if texts else None
+
+    def request(self, now_ns: int) -> None:
+        """As in Source; `read` is the reading itself."""
+
+    def failed(self, reason: str, now_ns: int) -> None:
+        """As in Source."""
+        self._note(self._text, ValueError(reason), now_ns)
+
+    def understood(self) -> None:
+        """As in Source."""
+        if self._text.kind:
+            self._text.recovered()
+
+    def problems(self, now_ns: int, hung_ns: int = HUNG_NS) -> list[Problem]:
+        """As in Source."""
+        name = self.collector.name
+        found = [Problem(name, path, "missing", "no such file on this machine") for path in self._unmatched]
+        entries = [entry for entry in (*self._entries, self._text) if entry.kind]
+        return found + [Problem(name, entry.key, entry.kind, entry.reason) for entry in entries]
+
+    def close(self) -> None:
+        """As in Source."""
+        for entry in self._entries:
+            entry.file.close()
+
+    def _note(self, entry: _Entry, error: Exception, now_ns: int) -> None:
+        self.errors += 1
+        if entry.failed(error, now_ns):
+            level = logging.INFO if entry.kind == "missing" else logging.WARNING
+            log.log(level, "%s: %s is %s: %s", self.collector.name, entry.key, entry.kind, entry.reason)
+
+    def _scan(self, now_ns: int) -> None:
+        """Look which files there are: CPUs and nodes come and go."""
+        self._scan_ns = now_ns + RESCAN_NS
+        known = {entry.key: entry for entry in self._entries}
+        entries: list[_Entry] = []
+        unmatched: list[str] = []
+        for pattern in self.collector.files:
+            keys = list(self._expand(pattern))
+            if not keys:
+                unmatched.append(pattern)
+            for key in keys:
+                entry = known.pop(key, None)
+                if entry is None:
+                    entry = _Entry(key, KeptFile(self._path(key), patient=self._patient))
+                else:
+                    entry.file.check()
+                entries.append(entry)
+        for entry in known.values():
+            entry.file.close()
+        for pattern in set(unmatched) - set(self._unmatched):
+            log.info("%s: there is no %s on this machine", self.collector.name, pattern)
+        self._entries, self._unmatched = entries, unmatched
+
+    def _path(self, key: str) -> str:
+        root, _, rest = key.partition("/")
+        return os.path.join(self._roots[root], rest)
+
+    def _expand(self, pattern: str) -> Iterator[str]:
+        if "*" not in pattern:
+            yield pattern
+            return
+        root, _, rest = pattern.partition("/")
+        # Numbers in names count as numbers: cpu10 comes after cpu9.
+        for path in sorted(glob.glob(rest, root_dir=self._roots[root]), key=natural):
+            yield f"{root}/{path}"
+
+
+class ThreadSource:
+    """A source that may block: a daemon thread of its own reads it on request, and the frame picks up what came."""
+
+    def __init__(self, collector: Collector, roots: Mapping[str, str], clock: Callable[[], int]) -> None:
+        self.collector = collector
+        self._inner = InlineSource(collector, roots, clock, patient=True)
+        self._clock = clock
+        self._requests: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._latest: tuple[int, Mapping[str, bytes]] | None = None
+        self._asked_ns = 0
+        self._quiet_ns = 0
+        self._thread: threading.Thread | None = None
+
+    @property
+    def errors(self) -> int:
+        """Failures so far."""
+        return self._inner.errors
+
+    def request(self, now_ns: int) -> None:
+        """As in Source; nothing happens while a reading is still under way."""
+        if self._asked_ns or now_ns < self._quiet_ns:
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=f"read-{self.collector.name}", daemon=True)
+            self._thread.start()
+        self._asked_ns = now_ns
+        self._requests.put(True)
+
+    def read(self, now_ns: int) -> tuple[int, Mapping[str, bytes]] | None:
+        """The reading that came since the last call."""
+        latest, self._latest = self._latest, None
+        return latest
+
+    def idle(self) -> bool:
+        """Whether there is nothing to be read."""
+        return self._quiet_ns > 0
+
+    def failed(self, reason: str, now_ns: int) -> None:
+        """As in Source."""
+        self._inner.failed(reason, now_ns)
+
+    def understood(self) -> None:
+        """As in Source."""
+        self._inner.understood()
+
+    def problems(self, now_ns: int, hung_ns: int = HUNG_NS) -> list[Problem]:
+        """As in Source."""
+        waited = now_ns - self._asked_ns
+        if self._asked_ns and waited >= hung_ns:
+            name = self.collector.name
+            return [Problem(name, self.collector.files[0], "hung", f"no answer for {waited / SECOND_NS:.1f} s")]
+        return self._inner.problems(now_ns, hung_ns)
+
+    def close(self) -> None:
+        """Let the thread end, if it ever comes back."""
+        self._requests.put(False)
+
+    def _run(self) -> None:
+        while self._requests.get():
+            try:
+                self._latest = self._inner.read(self._clock())
+                if self._latest is None:
+                    # Nothing there to be read: no need to wake up for it before the next look.
+                    self._quiet_ns = self._clock() + RESCAN_NS
+                else:
+                    self._quiet_ns = 0
+            except Exception as error:
+                # The thread must live on: whatever a driver makes of a read is this source's failure alone.
+                self._inner.failed(f"{type(error).__name__}: {error}", self._clock())
+            self._asked_ns = 0
+        self._inner.close()
+
+
+def natural(text: str) -> list[tuple[int, int | str]]:
+    """Sort key that takes the numbers in `text` as numbers."""
+    parts: list[tuple[int, int | str]] = []
+    digits = ""
+    for character in f"{text}\0":
+        if character in "0123456789":
+            digits += character
+            continue
+        if digits:
+            parts.append((0, int(digits)))
+            digits = ""
+        parts.append((1, character))
+    return parts

@@ -1,0 +1,244 @@
+"""The agent's commands on this machine and a real Kafka."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from deploy.kafka.server import LocalKafka
+from schemas.catalogue import catalogue
+from schemas.codec import encode
+from schemas.recording import read_recording
+from schemas.records import Telemetry
+from schemas.topics import TELEMETRY
+from tests.kafka_fixture import local_kafka
+from tests.streams import Service, eventually, make_topics, read_all
+
+SUBSYSTEMS = ("cpu", "memory", "network", "storage")
+SECOND_NS = 1_000_000_000
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
+    """A broker with Reveal's topics, for these tests alone."""
+    with local_kafka(tmp_path_factory.mktemp("kafka")) as kafka:
+        make_topics(kafka.bootstrap)
+        yield kafka
+
+
+def reveal(
+    *arguments: str, environ: Mapping[str, str] | None = None, status: int = 0
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    done = subprocess.run(
+        [sys.executable, "-m", "deploy.cli", *arguments],
+        env={**os.environ, **(environ or {})},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+    return done
+
+
+@contextmanager
+def running_agent(environ: Mapping[str, str], log: Path) -> Iterator[Service]:
+    """An agent in a process of its own, stopped afterwards."""
+    agent = Service("agent", environ, log)
+    try:
+        yield agent
+    finally:
+        agent.stop()
+
+
+def records_of(bootstrap: str, host: str) -> dict[str, list[Telemetry]]:
+    """Telemetry of one host by subsystem."""
+    found = {}
+    for subsystem in SUBSYSTEMS:
+        records = read_all(bootstrap, TELEMETRY[subsystem], Telemetry)
+        found[subsystem] = [record for record in records if record.host == host]
+    return found
+
+
+def complete(bootstrap: str, host: str, count: int) -> Callable[[], bool]:
+    """Whether there are so many records of each subsystem."""
+    return lambda: all(len(records) >= count for records in records_of(bootstrap, host).values())
+
+
+def test_once_shows_this_machine() -> None:
+    done = reveal("agent", "--once", "--json")
+    rows: list[dict[str, Any]] = json.loads(done.stdout)
+    values = {(row["metric"], row["instance"]): row["value"] for row in rows}
+    assert len(values) == len(rows) > 150
+    metrics = catalogue()
+    for row in rows:
+        assert set(row) == {"metric", "instance", "unit", "value"}
+        assert row["unit"] == metrics[row["metric"]].unit
+        assert np.isfinite(row["value"])
+    memory = psutil.virtual_memory()
+    assert values["mem.total", ""] * 1024 == pytest.approx(memory.total, rel=1e-6)
+    assert values["mem.available", ""] * 1024 == pytest.approx(memory.available, rel=0.2)
+    cores = {instance for metric, instance in values if metric == "cpu.time.idle"}
+    assert len(cores) == psutil.cpu_count()
+    for core in cores:
+        times = sum(
+            value for (metric, place), value in values.items() if metric.startswith("cpu.time.") and place == core
+        )
+        assert times == pytest.approx(1.0, abs=0.15)
+    interfaces = {instance for metric, instance in values if metric == "net.rx_bytes"}
+    assert interfaces == set(psutil.net_io_counters(pernic=True))
+    disks = {instance for metric, instance in values if metric == "disk.reads"}
+    assert disks <= set(psutil.disk_io_counters(perdisk=True))
+    assert "gpu: no collector in this version" in done.stderr
+
+
+def test_once_says_what_is_missing_and_why(tmp_path: Path) -> None:
+    proc = tmp_path / "proc"
+    proc.mkdir()
+    (proc / "loadavg").write_text("0.5 0.25 0.1 1/2 3\n")
+    (proc / "meminfo").write_text("MemTotal: 5 kB\n")
+    os.mkfifo(proc / "vmstat")
+    environ = {
+        "REVEAL_AGENT_PROCFS": str(proc),
+        "REVEAL_AGENT_SYSFS": str(tmp_path),
+        "REVEAL_AGENT_DISABLE": "netdev",
+    }
+    done = reveal("agent", "--once", "--json", environ=environ)
+    assert {(row["metric"], row["value"]) for row in json.loads(done.stdout)} == {
+        ("cpu.load1", 0.5),
+        ("cpu.load5", 0.25),
+        ("mem.total", 5.0),
+    }
+    assert "stat: proc/stat is missing: No such file or directory" in done.stderr
+    assert "vmstat: proc/vmstat is failing: not a regular file" in done.stderr
+    assert "netdev: switched off" in done.stderr
+    table = reveal("agent", "--once", environ=environ).stdout
+    assert "mem.total" in table
+    assert "stat: proc/stat is missing: No such file or directory" in table
+
+
+def test_wrong_settings_are_told_in_words() -> None:
+    done = reveal("agent", status=2, environ={"REVEAL_AGENT_DISABLE": "fans"})
+    assert "there is no collector fans" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_metrics_are_the_catalogue() -> None:
+    rows = json.loads(reveal("metrics", "--json").stdout)
+    assert [row["name"] for row in rows] == list(catalogue())
+    assert set(rows[0]) == {"name", "subsystem", "unit", "kind", "dimension", "doc"}
+    assert "net.rx_dropped" in reveal("metrics").stdout
+
+
+@pytest.mark.stack
+def test_agent_publishes_whole_seconds(broker: LocalKafka, tmp_path: Path) -> None:
+    environ = {"REVEAL_KAFKA_BOOTSTRAP": broker.bootstrap, "REVEAL_AGENT_HOST": "whole"}
+    with running_agent(environ, tmp_path / "agent.log") as agent:
+        eventually(complete(broker.bootstrap, "whole", 4), "four seconds of telemetry")
+        assert agent.stop() == 0, agent.tail()
+        assert "0 failed, 0 dropped, 0 not delivered" in agent.tail()
+    sessions = set()
+    for subsystem, records in records_of(broker.bootstrap, "whole").items():
+        for sequence, record in enumerate(records):
+            assert (record.subsystem, record.sequence, record.period_ms, record.count) == (subsystem, sequence, 100, 10)
+            assert record.start_ns == records[0].start_ns + sequence * SECOND_NS
+            assert record.start_ns % SECOND_NS == 0
+            sessions.add(record.session)
+    assert len(sessions) == 1
+    # The last record is what was there when the agent was told to stop.
+    for record in records_of(broker.bootstrap, "whole")["cpu"][:-1]:
+        sampled = ~np.isnan(record.metrics["cpu.time.idle"]).any(axis=1)
+        assert sampled.sum() >= 10 - record.dropped
+        assert record.metrics["cpu.time.idle"][sampled].mean() < 1.2
+
+
+@pytest.mark.stack
+def test_agent_starts_without_kafka_and_delivers_when_it_comes(tmp_path: Path) -> None:
+    kafka = local_kafka(tmp_path / "kafka")
+    environ = {"REVEAL_KAFKA_BOOTSTRAP": kafka.bootstrap, "REVEAL_AGENT_HOST": "early"}
+    with running_agent(environ, tmp_path / "agent.log") as agent:
+        eventually(lambda: "does not answer: sampling goes on" in agent.tail(), "a word about the missing Kafka")
+        began_ns = time.time_ns()
+        with kafka:
+            make_topics(kafka.bootstrap)
+            eventually(lambda: "delivering to Kafka" in agent.tail(), "deliveries")
+            eventually(complete(kafka.bootstrap, "early", 3), "telemetry")
+            assert agent.stop() == 0, agent.tail()
+            for records in records_of(kafka.bootstrap, "early").values():
+                # Nothing of the time before is lost, and nothing is out of order.
+                assert records[0].start_ns < began_ns
+                assert [record.sequence for record in records] == list(range(len(records)))
+                assert records[-1].dropped < 50
+
+
+@pytest.mark.stack
+def test_agent_stops_in_time_while_kafka_is_away(tmp_path: Path) -> None:
+    kafka = local_kafka(tmp_path / "kafka")
+    agent = Service("agent", {"REVEAL_KAFKA_BOOTSTRAP": kafka.bootstrap}, tmp_path / "agent.log")
+    try:
+        eventually(lambda: "does not answer" in agent.tail(), "a word about the missing Kafka")
+        began = time.monotonic()
+        assert agent.stop() == 0, agent.tail()
+        assert time.monotonic() - began < 8
+    finally:
+        agent.stop()
+
+
+@pytest.mark.stack
+def test_recording_is_replayed_exactly(broker: LocalKafka, tmp_path: Path) -> None:
+    directory = tmp_path / "recording"
+    reveal("record", str(directory), "--seconds", "4", environ={"REVEAL_AGENT_HOST": "recorded"})
+    records = list(read_recording(directory))
+    assert {record.subsystem for record in records} == set(SUBSYSTEMS)
+    assert len(records) >= 12
+    kafka = {"REVEAL_KAFKA_BOOTSTRAP": broker.bootstrap}
+    done = reveal("replay", str(directory), "--speed", "max", environ=kafka)
+    assert f"{len(records)} of {len(records)} records delivered" in done.stdout
+    reveal("replay", str(directory), "--speed", "max", "--host", "again", "--now", environ=kafka)
+    for subsystem in SUBSYSTEMS:
+        sent = [record for record in records if record.subsystem == subsystem]
+        same = records_of(broker.bootstrap, "recorded")[subsystem]
+        assert [encode(record) for record in same] == [encode(record) for record in sent]
+        moved = records_of(broker.bootstrap, "again")[subsystem]
+        shift_ns = moved[0].start_ns - sent[0].start_ns
+        assert shift_ns > 0
+        assert shift_ns % SECOND_NS == 0
+        assert {record.session for record in moved}.isdisjoint({record.session for record in sent})
+        for new, old in zip(moved, sent, strict=True):
+            back = replace(new, host=old.host, session=old.session, start_ns=new.start_ns - shift_ns)
+            assert encode(back) == encode(old)
+
+
+@pytest.mark.stack
+def test_recording_from_kafka(broker: LocalKafka, tmp_path: Path) -> None:
+    directory = tmp_path / "recording"
+    kafka = {"REVEAL_KAFKA_BOOTSTRAP": broker.bootstrap}
+    with running_agent({**kafka, "REVEAL_AGENT_HOST": "taped"}, tmp_path / "agent.log"):
+        eventually(complete(broker.bootstrap, "taped", 1), "telemetry")
+        reveal("record", str(directory), "--seconds", "6", "--from-kafka", environ=kafka)
+    taped = list(read_recording(directory))
+    published = records_of(broker.bootstrap, "taped")
+    assert {record.subsystem for record in taped} == set(SUBSYSTEMS)
+    for record in taped:
+        original = published[record.subsystem][record.sequence]
+        assert encode(original) == encode(record)
+
+
+def test_what_cannot_be_done_is_told_in_words(tmp_path: Path) -> None:
+    (tmp_path / "cpu.avro").write_bytes(b"")
+    assert "already holds a recording" in reveal("record", str(tmp_path), status=1).stderr
+    done = reveal("replay", str(tmp_path / "none"), status=1, environ={"REVEAL_KAFKA_BOOTSTRAP": "127.0.0.1:9"})
+    assert "is no recording" in done.stderr or "does not answer" in done.stderr

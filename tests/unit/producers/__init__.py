@@ -1,0 +1,1 @@
+"""Tests of the agent: parsers on odd texts, rates, the frame, the loop, replay."""
