@@ -1,0 +1,57 @@
+"""`reveal warehouse`: the ClickHouse sink."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Final
+
+HELP: Final = "write what the topics carry into ClickHouse"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments."""
+    parser.add_argument(
+        "--migrate-only", action="store_true", help="bring the tables up to date, say what was done, and end"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Brings the tables up to date, waiting for ClickHouse as long as it takes, then consumes until SIGTERM.
+
+    Status 1 when the database and this program's migrations do not fit, or Kafka refuses the sink.
+    """
+    import logging  # noqa: PLC0415
+    import signal  # noqa: PLC0415
+    import sys  # noqa: PLC0415
+    import threading  # noqa: PLC0415
+
+    from deploy import logs  # noqa: PLC0415
+    from deploy.ready import ReadyFile  # noqa: PLC0415
+    from schemas.settings import ClickHouseSettings, KafkaSettings, WarehouseSettings, load  # noqa: PLC0415
+    from sinks.warehouse.consumer import Sink, SinkError  # noqa: PLC0415
+    from sinks.warehouse.migrate import MigrationError, bring_up_to_date  # noqa: PLC0415
+    from sinks.warehouse.store import Store  # noqa: PLC0415
+
+    logs.configure(args.environ)
+    # Their warnings come at every try and say less than ours.
+    for name in ("clickhouse_connect", "urllib3"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    log = logging.getLogger("deploy.commands.warehouse")
+    kafka = load(KafkaSettings, args.environ, args.file)
+    clickhouse = load(ClickHouseSettings, args.environ, args.file)
+    settings = load(WarehouseSettings, args.environ, args.file)
+    for each in (kafka, clickhouse, settings):
+        log.info("%s", each.describe())
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    store = Store(clickhouse)
+    try:
+        if bring_up_to_date(store, settings, stop) and not args.migrate_only:
+            Sink(kafka, settings, store, stop=stop, beat=ReadyFile(args.environ).beat).run()
+    except (MigrationError, SinkError) as error:
+        print(f"reveal warehouse: {error}", file=sys.stderr)
+        return 1
+    finally:
+        store.close()
+    return 0

@@ -1,0 +1,368 @@
+"""The loop between Kafka and the store: the only file of the sink that knows the Kafka client.
+
+Telemetry and results go in lanes of their own, each written and committed by itself, so that a verdict never waits for
+a batch of telemetry to fill. While ClickHouse is away the partitions are paused and the client is still polled, so
+that the group does not take this member for dead.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from schemas.codec import Rejected, encode
+from schemas.records import DeadLetter
+from schemas.settings import KafkaSettings, WarehouseSettings
+from schemas.topics import DEAD
+from sinks.warehouse.lanes import Batch, Lane, Partition
+from sinks.warehouse.messages import SUBSYSTEM_OF, TOPICS, Accepted, Message, process_message, unusable_letter
+from sinks.warehouse.rejects import Rejects
+from sinks.warehouse.rows import split_unusable
+from sinks.warehouse.store import Store, StoreError
+
+LOG: Final = logging.getLogger(__name__)
+RESULTS_S: Final = 0.05
+POLL_S: Final = 0.2
+FETCH: Final = 500
+COMMIT_S: Final = 0.5
+REPORT_S: Final = 10.0
+BACKOFF_S: Final = (0.1, 2.0)
+
+
+class SinkError(Exception):
+    """The sink cannot go on; the message says why and what to do."""
+
+
+class Stopped(Exception):
+    """The sink was told to stop while it waited; what it held will be read again."""
+
+
+class Unavailable(Exception):
+    """Kafka did not take a dead letter; to be tried again."""
+
+
+class Sink:
+    """Consumes the telemetry, result and dead-letter topics into a store, until told to stop.
+
+    beat is called at every turn of the loop, also while waiting; clock is a steady one, in seconds.
+    """
+
+    def __init__(
+        self,
+        kafka: KafkaSettings,
+        settings: WarehouseSettings,
+        store: Store,
+        *,
+        stop: threading.Event,
+        beat: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._kafka = kafka
+        self._store = store
+        self._stop = stop
+        self._beat = beat
+        self._clock = clock
+        self._telemetry = Lane(settings.batch_rows, settings.batch_s)
+        self._results = Lane(settings.batch_rows, min(settings.batch_s, RESULTS_S))
+        self._lanes = (self._results, self._telemetry)
+        self._rejects = Rejects()
+        self._written: Batch | None = None
+        self._stored: dict[Partition, int] = {}
+        self._committed_at = self._reported_at = clock()
+        self._rows = self._messages = self._capped = 0
+        self._away = False
+        self._warned: dict[str, float] = {}
+        self._producer: Any = None
+        self._consumer = Consumer(
+            kafka.client()
+            | {
+                "group.id": settings.group,
+                # A sink that comes back under its name gets its partitions at once, not after the session timeout.
+                "group.instance.id": settings.instance,
+                "client.id": settings.instance,
+                "partition.assignment.strategy": "cooperative-sticky",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "session.timeout.ms": 6_000,
+                "heartbeat.interval.ms": 1_000,
+                "topic.metadata.refresh.interval.ms": 10_000,
+                "queued.max.messages.kbytes": 16_384,
+                # Its log repeats every failed connection; error_cb tells us, and we tell it once.
+                "log_level": 2,
+                "error_cb": self._kafka_error,
+                "on_commit": self._commit_done,
+            },
+            logger=LOG,
+        )
+
+    def run(self) -> None:
+        """Consume until `stop` is set, then write and commit what is held. Raises SinkError."""
+        self._consumer.subscribe(list(TOPICS), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
+        LOG.info("consuming %s", ", ".join(TOPICS))
+        try:
+            while not self._stop.is_set():
+                now = self._clock()
+                self._poll(min(POLL_S, *(lane.wait(now) for lane in self._lanes)))
+                for lane in self._lanes:
+                    if lane.wait(self._clock()) == 0:
+                        self._write(lane)
+                self._commit_sometimes()
+                self._report()
+            self._write_once()
+        except Stopped:
+            LOG.info("told to stop while waiting: what is held will be read again")
+        finally:
+            self._commit_held()
+            self._consumer.close()
+            LOG.info("stopped")
+
+    # Reading
+
+    def _poll(self, wait_s: float) -> None:
+        self._beat()
+        first = self._consumer.poll(wait_s)
+        if first is None:
+            return
+        for message in (first, *self._consumer.consume(FETCH - 1, 0)):
+            if message.error() is None:
+                self._away = False
+                self._take(message)
+            else:
+                self._message_error(message)
+
+    def _take(self, raw: Any) -> None:
+        kind, time_ms = raw.timestamp()
+        message = Message(raw.topic(), raw.partition(), raw.offset(), time_ms if kind else 0, raw.key(), raw.value())
+        lane = self._telemetry if message.topic in SUBSYSTEM_OF else self._results
+        self._messages += 1
+        now = self._clock()
+        try:
+            lane.accept(process_message(message), message.topic, now)
+        except Rejected as error:
+            place = f"{message.topic}[{message.partition}] offset {message.offset}"
+            self._warn(f"rejected {error.reason}", f"{place} cannot be read: {error}")
+            letter = self._rejects.judge(message, error, now)
+            lane.reject(message.topic, message.partition, message.offset, letter, now)
+        if lane.wait(now) == 0 and self._written is None:
+            self._write(lane)
+
+    # Writing
+
+    def _write(self, lane: Lane, *, once: bool = False) -> None:
+        """Write the batch of `lane`, however long it takes, or with one try. Raises StoreError or Unavailable after
+        that one try, Stopped when told to stop; the batch is back in its lane then.
+        """
+        began = self._clock()
+        batch = self._written = lane.take()
+        try:
+            good, bad = split_unusable(batch.accepted)
+            for insert in good:
+                self._persist(partial(self._store.insert, insert.table, insert.rows), once)
+                self._rows += insert.rows.num_rows
+            letters = [*batch.letters, *self._letters_of(bad)]
+            if letters:
+                self._persist(partial(self._send, letters), once)
+            self._stored |= batch.offsets
+            lane.written(began, self._clock())
+        except (StoreError, Unavailable, Stopped):
+            lane.restore(batch)
+            raise
+        finally:
+            self._written = None
+
+    def _letters_of(self, bad: Iterable[tuple[Accepted, str]]) -> Iterator[DeadLetter]:
+        for item, detail in bad:
+            self._rejects.counts["wrong-record"] += 1
+            self._warn("unusable", f"offset {item.offset} of partition {item.partition} has no row: {detail}")
+            letter = unusable_letter(item, detail)
+            if letter is not None:
+                yield letter
+
+    def _persist(self, work: Callable[[], None], once: bool) -> None:
+        backoff, longest = BACKOFF_S
+        waited = False
+        while True:
+            try:
+                work()
+            except (StoreError, Unavailable) as error:
+                if once:
+                    raise
+                if self._stop.is_set():
+                    raise Stopped from error
+                self._warn("waiting", f"waiting, and trying again: {error}")
+                self._wait(backoff)
+                backoff, waited = min(longest, 2 * backoff), True
+            else:
+                break
+        if waited:
+            LOG.info("stored: going on")
+            self._warned.pop("waiting", None)
+            self._consumer.resume(self._consumer.assignment())
+
+    def _wait(self, seconds: float) -> None:
+        """Let time pass without reading on, yet within the group."""
+        until = self._clock() + seconds
+        while not self._stop.is_set() and (left := until - self._clock()) > 0:
+            # Each time: a rebalance may bring new ones.
+            self._consumer.pause(self._consumer.assignment())
+            self._poll(min(POLL_S, left))
+
+    def _send(self, letters: Iterable[DeadLetter]) -> None:
+        """Send letters and await their delivery. Raises Unavailable."""
+        if self._producer is None:
+            self._producer = Producer(
+                self._kafka.client()
+                | {
+                    "enable.idempotence": True,
+                    "compression.type": "zstd",
+                    "partitioner": "murmur2_random",
+                    "delivery.timeout.ms": 10_000,
+                    "log_level": 2,
+                    "error_cb": self._kafka_error,
+                },
+                logger=LOG,
+            )
+        failures: list[str] = []
+
+        def delivered(error: KafkaError | None, _: object) -> None:
+            if error is not None:
+                failures.append(error.str())
+
+        try:
+            for letter in letters:
+                self._producer.produce(DEAD, encode(letter), letter.key, on_delivery=delivered)
+                self._producer.poll(0)
+        except (BufferError, KafkaException) as error:
+            failures.append(str(error))
+        # Within delivery.timeout.ms each is delivered or given up.
+        while self._producer.flush(POLL_S):
+            if self._stop.is_set():
+                raise Unavailable("stopped before Kafka confirmed the dead letters")
+        if failures:
+            raise Unavailable(f"Kafka did not take {len(failures)} dead letters: {failures[0]}")
+
+    # Committing and the group
+
+    def _commit_sometimes(self) -> None:
+        if self._stored and self._clock() - self._committed_at >= COMMIT_S:
+            self._commit()
+
+    def _commit(self, *, synchronous: bool = False) -> None:
+        offsets = [TopicPartition(topic, number, offset) for (topic, number), offset in self._stored.items()]
+        self._committed_at = self._clock()
+        self._stored = {}
+        try:
+            if synchronous:
+                self._consumer.commit(offsets=offsets, asynchronous=False)
+            else:
+                self._consumer.commit(offsets=offsets, asynchronous=True)
+        except KafkaException as error:
+            self._commit_done(error.args[0], offsets)
+
+    def _commit_held(self) -> None:
+        """Commit and wait for it, unless Kafka is known to be away: it would take the session timeout to fail."""
+        if self._stored and not self._away:
+            self._commit(synchronous=True)
+
+    def _commit_done(self, error: KafkaError | None, _: object) -> None:
+        if error is not None:
+            self._warn("commit", f"offsets not committed, some rows may be written again: {error.str()}")
+
+    def _assigned(self, _: object, partitions: list[TopicPartition]) -> None:
+        LOG.info("assigned %s", _names(partitions))
+
+    def _revoked(self, _: object, partitions: list[TopicPartition]) -> None:
+        """Write and commit what is held, so that the next owner need not do it again; if it fails, it will."""
+        LOG.info("revoked %s", _names(partitions))
+        if self._written is None:
+            self._write_once()
+            self._commit_held()
+        self._forget(partitions)
+
+    def _lost(self, _: object, partitions: list[TopicPartition]) -> None:
+        LOG.warning("lost %s: this sink was taken for dead", _names(partitions))
+        self._forget(partitions)
+
+    def _forget(self, partitions: list[TopicPartition]) -> None:
+        gone = {(partition.topic, partition.partition) for partition in partitions}
+        for batch in (*(lane.batch for lane in self._lanes), self._written):
+            if batch is not None:
+                batch.forget(gone)
+        for partition in gone:
+            self._stored.pop(partition, None)
+
+    def _write_once(self) -> None:
+        for lane in self._lanes:
+            try:
+                self._write(lane, once=True)
+            except (StoreError, Unavailable) as error:
+                LOG.warning("not stored, will be read again: %s", error)
+
+    # Saying
+
+    def _kafka_error(self, error: KafkaError) -> None:
+        self._away = self._away or error.code() == KafkaError._ALL_BROKERS_DOWN
+        self._warn(f"kafka {error.code()}", f"Kafka: {error.str()}")
+
+    def _message_error(self, message: Any) -> None:
+        error = message.error()
+        if error.fatal():
+            raise SinkError(
+                f"Kafka does not let this sink go on: {error.str()}. If another sink runs under the same name, give "
+                "this one its own REVEAL_WAREHOUSE_INSTANCE"
+            )
+        hint = ""
+        if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+            hint = "; `reveal topics` makes the topics"
+        self._warn(f"kafka {error.code()} {message.topic()}", f"Kafka: {error.str()}{hint}")
+
+    def _warn(self, about: str, text: str) -> None:
+        """Say `text`, but not more often than each REPORT_S about the same thing."""
+        now = self._clock()
+        if now - self._warned.get(about, -REPORT_S) >= REPORT_S:
+            self._warned[about] = now
+            LOG.warning("%s", text)
+
+    def _report(self) -> None:
+        seconds = self._clock() - self._reported_at
+        if seconds < REPORT_S:
+            return
+        LOG.info(
+            "%d rows (%.0f/s) of %d messages stored, lag %d messages%s",
+            self._rows,
+            self._rows / seconds,
+            self._messages,
+            self._lag(),
+            f", rejected so far: {dict(self._rejects.counts)}" if self._rejects.counts else "",
+        )
+        if self._rejects.capped > self._capped:
+            LOG.warning(
+                "%d unreadable messages were not copied to %s: more than %.0f a second; they are still in their topics",
+                self._rejects.capped - self._capped,
+                DEAD,
+                self._rejects.per_second,
+            )
+        self._capped = self._rejects.capped
+        self._reported_at = self._clock()
+        self._rows = self._messages = 0
+
+    def _lag(self) -> int:
+        lag = 0
+        for place in self._consumer.position(self._consumer.assignment()):
+            _, high = self._consumer.get_watermark_offsets(place, cached=True)
+            if high > 0:
+                lag += high - max(0, place.offset)
+        return lag
+
+
+def _names(partitions: Iterable[TopicPartition]) -> str:
+    topics: dict[str, list[str]] = {}
+    for item in partitions:
+        topics.setdefault(item.topic, []).append(str(item.partition))
+    return ", ".join(f"{topic}[{','.join(numbers)}]" for topic, numbers in topics.items()) or "nothing"

@@ -1,0 +1,593 @@
+"""Kafka to ClickHouse, both real: everything readable once, whatever is killed, sent twice or unreadable."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from deploy.kafka.server import LocalKafka
+from deploy.kafka.topics import create_topics
+from schemas.codec import encode
+from schemas.records import Record, Telemetry
+from schemas.settings import ClickHouseSettings, WarehouseSettings
+from schemas.topics import ANOMALIES, DEAD, TELEMETRY, VERDICTS, topic_table
+from sinks.warehouse.migrate import (
+    Layout,
+    MigrationError,
+    apply,
+    apply_retention,
+    migrations,
+    recorded,
+    retention,
+    revert,
+)
+from sinks.warehouse.store import Store, StoreError
+from tests.clickhouse_fixture import ClickHouseProcess, MakeClickHouse
+from tests.kafka_fixture import NewKafka, local_kafka
+from tests.synthetic import SUBSYSTEMS, second
+from tests.unit.sinks.examples import episode, letter, verdict
+
+pytestmark = pytest.mark.stack
+
+
+def wait_for(condition: Callable[[], bool], timeout_s: float, what: str) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
+    """A broker of this module's own, with Reveal's topics."""
+    with local_kafka(tmp_path_factory.mktemp("warehouse-kafka")) as kafka:
+        create_topics({"bootstrap.servers": kafka.bootstrap}, topic_table(2))
+        yield kafka
+
+
+@dataclass
+class Bench:
+    """One test's database, consumer group, producer and sinks. Hosts of other tests may be in its tables too."""
+
+    kafka: LocalKafka
+    clickhouse: ClickHouseProcess
+    directory: Path
+    name: str = field(default_factory=lambda: f"t{uuid.uuid4().hex[:12]}")
+    sinks: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    port: int = 0
+
+    def __post_init__(self) -> None:
+        self.port = self.port or self.clickhouse.port
+        self.settings = ClickHouseSettings(port=self.clickhouse.port, database=self.name)
+        self.store = Store(self.settings)
+        self.producer = Producer(
+            {
+                "bootstrap.servers": self.kafka.bootstrap,
+                "enable.idempotence": True,
+                "partitioner": "murmur2_random",
+                "linger.ms": 5,
+            }
+        )
+
+    def host(self, number: int = 1) -> str:
+        return f"{self.name}-{number}"
+
+    def environ(self, **more: str) -> dict[str, str]:
+        return {
+            **{name: value for name, value in os.environ.items() if not name.startswith("REVEAL_")},
+            "REVEAL_KAFKA_BOOTSTRAP": self.kafka.bootstrap,
+            "REVEAL_CLICKHOUSE_PORT": str(self.port),
+            "REVEAL_CLICKHOUSE_DATABASE": self.name,
+            "REVEAL_WAREHOUSE_GROUP": self.name,
+            **more,
+        }
+
+    def start(self, *arguments: str, instance: str = "warehouse-1") -> subprocess.Popen[bytes]:
+        with (self.directory / "sink.log").open("ab") as log:
+            sink = subprocess.Popen(
+                [sys.executable, "-m", "deploy.cli", "warehouse", *arguments],
+                env=self.environ(REVEAL_WAREHOUSE_INSTANCE=instance),
+                stderr=log,
+            )
+        self.sinks.append(sink)
+        return sink
+
+    def reveal(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "deploy.cli", *arguments],
+            env=self.environ(),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def log(self) -> str:
+        return (self.directory / "sink.log").read_text()
+
+    def send(self, topic: str, record: Record | bytes, host: str = "h") -> None:
+        value = record if isinstance(record, bytes) else encode(record)
+        self.producer.produce(topic, value, getattr(record, "host", host))
+        self.producer.poll(0)
+
+    def flush(self) -> None:
+        assert self.producer.flush(30) == 0
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """Rows of a query; none while ClickHouse or the table is not there."""
+        try:
+            return [tuple(row) for row in self.store.query(sql, {"mine": f"{self.name}%"}, database=self.name).rows]
+        except StoreError:
+            return []
+
+    def count(self, table: str) -> tuple[int, ...]:
+        found = self.rows(f"SELECT count() FROM {table} WHERE host LIKE {{mine:String}}")
+        return tuple(found[0]) if found else (-1,)
+
+    def progress(self) -> tuple[int, int]:
+        """How far the lanes of results and of telemetry are."""
+        return self.count("verdicts")[0], self.count("batches")[0]
+
+    def moved(self, before: tuple[int, int]) -> bool:
+        return all(now > then for now, then in zip(self.progress(), before, strict=True))
+
+    def expect(self, expected: Mapping[str, int], timeout_s: float = 40) -> None:
+        """Wait until each view has so many rows of this test's hosts, and no other number afterwards."""
+        wanted = {table: (number,) for table, number in expected.items()}
+        found: dict[str, tuple[int, ...]] = {}
+
+        def right() -> bool:
+            found.update({table: self.count(table) for table in wanted})
+            return found == wanted
+
+        try:
+            wait_for(right, timeout_s, "the expected counts")
+        except AssertionError:
+            raise AssertionError(f"expected {wanted}, found {found}; the sink says:\n{self.log()[-3000:]}") from None
+
+    def close(self) -> None:
+        for sink in self.sinks:
+            if sink.poll() is None:
+                sink.kill()
+            sink.wait()
+        self.store.close()
+
+
+@pytest.fixture
+def bench(broker: LocalKafka, clickhouse: ClickHouseProcess, tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(broker, clickhouse, tmp_path)
+    yield made
+    made.close()
+
+
+def terminate(sink: subprocess.Popen[bytes]) -> int:
+    sink.terminate()
+    return sink.wait(20)
+
+
+def metrics_in(records: list[Telemetry]) -> int:
+    return sum(len(record.metrics) for record in records)
+
+
+# Migrations
+
+
+def test_migrations_up_again_down_and_up(bench: Bench) -> None:
+    steps, layout = migrations(), Layout(bench.name)
+    assert apply(bench.store, steps, layout) == list(steps)
+    assert apply(bench.store, steps, layout) == []
+    assert recorded(bench.store, layout) == {step.number: step.checksum for step in steps}
+    assert len(apply_retention(bench.store, retention(WarehouseSettings()), layout)) == 7
+    assert apply_retention(bench.store, retention(WarehouseSettings()), layout) == []
+    assert apply_retention(bench.store, retention(WarehouseSettings(verdict_days=3)), layout) == [
+        "verdicts_log",
+        "dead_letters_log",
+    ]
+    assert revert(bench.store, steps, layout, down_to=2) == [steps[2]]
+    assert apply(bench.store, steps, layout) == [steps[2]]
+    assert revert(bench.store, steps, layout) == list(reversed(steps))
+    left = bench.store.query("SELECT name FROM system.tables WHERE database = {name:String}", {"name": bench.name}).rows
+    assert [tuple(row) for row in left] == [("migrations_log",)]
+    assert apply(bench.store, steps, layout) == list(steps)
+
+
+def test_a_migration_cut_off_in_the_middle_is_finished(bench: Bench) -> None:
+    steps, layout = migrations(), Layout(bench.name)
+    bench.store.command(f"CREATE DATABASE {bench.name}")
+    for statement in steps[0].up[:3]:
+        bench.store.command(layout.render(statement))
+    assert apply(bench.store, steps, layout) == list(steps)
+
+
+def test_an_edited_migration_is_refused_before_anything_changes(bench: Bench) -> None:
+    steps, layout = migrations(), Layout(bench.name)
+    apply(bench.store, steps[:1], layout)
+    edited = replace(steps[0], checksum="0" * 64)
+    with pytest.raises(MigrationError, match="0001_telemetry was edited after it was applied"):
+        apply(bench.store, [edited, *steps[1:]], layout)
+    assert set(recorded(bench.store, layout)) == {1}
+
+
+def test_migrate_only_says_what_it_did(bench: Bench) -> None:
+    assert bench.start("--migrate-only").wait(30) == 0
+    assert "applied migration 0001_telemetry" in bench.log()
+    assert bench.rows("SELECT count() FROM telemetry") == [(0,)]
+
+
+# Kafka to ClickHouse
+
+
+def test_everything_arrives_readable_and_once_although_sent_twice(bench: Bench) -> None:
+    sink = bench.start()
+    hosts = [bench.host(number) for number in range(3)]
+    records = [second(host, name, index) for host in hosts for index in range(5) for name in SUBSYSTEMS]
+    for _ in range(2):
+        for record in records:
+            bench.send(TELEMETRY[record.subsystem], record)
+        for host in hosts:
+            for index in range(4):
+                bench.send(VERDICTS, verdict(host, index))
+            for revision in range(3):
+                bench.send(ANOMALIES, episode(host, revision, "closed" if revision == 2 else "updated"))
+        bench.flush()
+    bench.send(VERDICTS, verdict(hosts[0], 0, severity=9.0))
+    bench.flush()
+    # The last message of all: what came before it on other partitions may still be on its way, hence the counts too.
+    wait_for(lambda: bench.rows(f"SELECT severity FROM verdicts WHERE host = '{hosts[0]}' LIMIT 1") == [(9.0,)], 30, "")
+    bench.expect(
+        {
+            "telemetry": metrics_in(records),
+            "batches": len(records),
+            "hosts": 3,
+            "verdicts": 12,
+            "episodes": 9,
+            "evidence": 18,
+            "anomalies": 3,
+            "anomaly_evidence": 6,
+        }
+    )
+    record = records[0]
+    name, matrix = next(item for item in record.metrics.items() if item[1].any())
+    row = bench.rows(
+        f"SELECT toUnixTimestamp(ts), mean, min, max, samples FROM telemetry WHERE host = '{record.host}' "
+        f"AND metric = '{name}' AND ts = fromUnixTimestamp({record.start_ns // 10**9})"
+    )
+    assert row == [
+        (record.start_ns // 10**9, pytest.approx(float(matrix.mean())), matrix.min(), matrix.max(), matrix.size)
+    ]
+    assert bench.rows(
+        "SELECT scores['zscore'], isNaN(scores['forest']), thresholds['forest'], voters, shares['memory'], severity, "
+        f"toUnixTimestamp64Nano(toDateTime64(window_start, 9)) FROM verdicts WHERE host = '{hosts[1]}' "
+        "ORDER BY window_start LIMIT 1"
+    ) == [(1.5, 1, float("inf"), ["mahalanobis"], 0.25, 0.5, verdict(hosts[1], 0).window_start_ns)]
+    assert bench.rows(
+        f"SELECT state, revision, duration_s, cause, votes['zscore'] FROM anomalies WHERE host = '{hosts[2]}'"
+    ) == [("closed", 2, 5.0, "cpu_contention", 4)]
+    assert bench.rows(
+        f"SELECT rank, metric, instance_observed FROM anomaly_evidence WHERE host = '{hosts[2]}' ORDER BY rank"
+    ) == [(1, "cpu.time.user", 0.95), (2, "cpu.load1", None)]
+    assert bench.rows(f"SELECT host, open_episodes FROM fleet_health WHERE host = '{hosts[0]}'") == [(hosts[0], 0)]
+    assert bench.rows(f"SELECT event FROM host_timeline WHERE host = '{hosts[0]}' ORDER BY ts") == [
+        ("agent started",),
+        ("episode closed",),
+    ]
+    assert bench.rows(f"SELECT sequences['cpu'], instances['core'] FROM hosts WHERE host = '{hosts[0]}'") == [
+        (4, ["0", "1"])
+    ]
+    assert terminate(sink) == 0
+
+
+def test_unreadable_messages_get_a_letter_each_and_stop_nothing(bench: Bench) -> None:
+    bench.start()
+    host = bench.host()
+    good = [second(host, "cpu", index) for index in range(6)]
+    wide = bytearray(encode(good[0]))
+    wide[wide.index(b"eth0") if b"eth0" in wide else wide.rindex(b"\x02\x30\x02\x31") + 3] = 0x30  # two cores named 0
+    bad = {
+        "not-avro": b"\x00\x01\x02 nonsense " + host.encode(),
+        "unknown-schema": b"\xc3\x01" + b"12345678" + host.encode(),
+        "unreadable-body": encode(good[0])[:-2],
+        "wrong-record": encode(verdict(host, 0)),
+        "wrong-dimensions": bytes(wide),
+    }
+    for record, garbage in zip(good, (*bad.values(), b""), strict=True):
+        bench.send(TELEMETRY["cpu"], record)
+        bench.send(TELEMETRY["cpu"], garbage or encode(record), host)
+    bench.send(DEAD, b"no letter", host)
+    bench.send(DEAD, letter(10**9), host)
+    bench.flush()
+    bench.expect({"batches": 6, "telemetry": metrics_in(good)})
+    wait_for(
+        lambda: (
+            {
+                reason
+                for (reason,) in bench.rows(
+                    f"SELECT reason FROM dead_letters WHERE topic = '{TELEMETRY['cpu']}' AND key = '{host}'"
+                )
+            }
+            == set(bad)
+        ),
+        20,
+        "five letters",
+    )
+    assert bench.rows(
+        f"SELECT service, detail, value FROM dead_letters WHERE key = '{host}' AND reason = 'not-avro'"
+    ) == [("warehouse", "starts with 0001, not with the Avro single-object marker c301", bad["not-avro"].decode())]
+    # Its own letters come back to the sink; none of them begets another.
+    assert bench.rows(f"SELECT count() FROM dead_letters WHERE topic = '{DEAD}'") == [(0,)]
+    assert bench.rows("SELECT reason FROM dead_letters WHERE offset = 1000000000") == [("not-avro",)]
+
+
+class Stream:
+    """Sends telemetry, verdicts and episodes of some hosts until told to stop; knows what it sent."""
+
+    def __init__(self, bench: Bench, hosts: int = 4) -> None:
+        self.bench = bench
+        self.hosts = [bench.host(number) for number in range(hosts)]
+        self.seconds = self.rows = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._templates = {name: second("x", name, 0) for name in SUBSYSTEMS}
+
+    def __enter__(self) -> Stream:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        self.bench.flush()
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.04):
+            for host in self.hosts:
+                for name, template in self._templates.items():
+                    start_ns = template.start_ns + self.seconds * 1_000_000_000
+                    record = replace(template, host=host, sequence=self.seconds, start_ns=start_ns)
+                    self.rows += len(record.metrics)
+                    self.bench.send(TELEMETRY[name], record)
+                self.bench.send(VERDICTS, verdict(host, self.seconds))
+                self.bench.send(ANOMALIES, episode(host, self.seconds))
+            self.seconds += 1
+
+    def expected(self) -> dict[str, int]:
+        windows = len(self.hosts) * self.seconds
+        return {
+            "telemetry": self.rows,
+            "batches": windows * len(SUBSYSTEMS),
+            "verdicts": windows,
+            "episodes": windows,
+            "evidence": 2 * windows,
+            "anomalies": len(self.hosts),
+        }
+
+
+def test_sigkill_of_sink_clickhouse_and_kafka_loses_and_doubles_nothing(
+    broker: LocalKafka, make_clickhouse: MakeClickHouse, tmp_path: Path
+) -> None:
+    clickhouse = make_clickhouse()
+    bench = Bench(broker, clickhouse, tmp_path)
+    rng = random.Random(7)
+    try:
+        sink = bench.start()
+        wait_for(lambda: bench.count("verdicts") != (-1,), 30, "tables")
+        with Stream(bench) as stream:
+            for kill in range(10):
+                before = bench.progress()
+                if kill % 3 == 2:
+                    clickhouse.kill()
+                    time.sleep(rng.uniform(0, 0.3))
+                    clickhouse.start()
+                if kill in {4, 7}:
+                    broker.kill()
+                    broker.start()
+                    broker.wait_ready()
+                # When both lanes flow, at any point of a batch.
+                wait_for(partial(bench.moved, before), 40, "rows after a kill")
+                time.sleep(rng.uniform(0, 0.6))
+                sink.send_signal(signal.SIGKILL)
+                sink.wait()
+                sink = bench.start()
+            wait_for(partial(bench.moved, bench.progress()), 40, "rows after the last kill")
+        bench.expect(stream.expected())
+        assert terminate(sink) == 0
+        # What was committed is not read again: there is nothing left to do for the next one.
+        stored = bench.rows("SELECT count() FROM batches_log")
+        sink = bench.start()
+        bench.send(VERDICTS, verdict(bench.host(99), 0))
+        bench.flush()
+        wait_for(lambda: bench.rows(f"SELECT 1 FROM verdicts WHERE host = '{bench.host(99)}'") == [(1,)], 20, "")
+        assert bench.rows("SELECT count() FROM batches_log") <= stored
+    finally:
+        bench.close()
+
+
+def test_two_sinks_share_and_take_over(bench: Bench) -> None:
+    first = bench.start(instance="a")
+    wait_for(lambda: bench.count("verdicts") != (-1,), 30, "tables")
+    with Stream(bench) as stream:
+        second_sink = bench.start(instance="b")
+        wait_for(lambda: "revoked" in bench.log() or bench.log().count("assigned ") >= 2, 30, "both at work")
+        before = bench.count("verdicts")
+        wait_for(lambda: bench.count("verdicts") > before, 30, "rows")
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+        before = bench.count("verdicts")
+        wait_for(lambda: bench.count("verdicts") > before, 30, "rows")
+    bench.expect(stream.expected())
+    assert terminate(second_sink) == 0
+
+
+class Cutter:
+    """A TCP proxy in front of ClickHouse that, once told to, drops every seventh answer: the request was executed, and
+    who sent it does not know.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._server.getsockname()[1])
+        self.cutting = threading.Event()
+        self.cuts = self._answers = 0
+        self._open = True
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def _accept(self) -> None:
+        with self._server:
+            self._server.settimeout(0.1)
+            while self._open:
+                try:
+                    client, _ = self._server.accept()
+                except TimeoutError:
+                    continue
+                thread = threading.Thread(target=self._serve, args=(client,))
+                self._threads.append(thread)
+                thread.start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, socket.create_connection(("127.0.0.1", self._target)) as upstream:
+            while self._open:
+                for source in select.select([client, upstream], [], [], 0.1)[0]:
+                    try:
+                        data = source.recv(65_536)
+                        if not data or (source is upstream and self._drops()):
+                            return
+                        (client if source is upstream else upstream).sendall(data)
+                    except OSError:
+                        return
+
+    def _drops(self) -> bool:
+        if not self.cutting.is_set():
+            return False
+        self._answers += 1
+        self.cuts += self._answers % 7 == 0
+        return self._answers % 7 == 0
+
+    def close(self) -> None:
+        self._open = False
+        for thread in self._threads:
+            thread.join()
+
+
+def test_answers_lost_after_the_insert_was_stored(bench: Bench) -> None:
+    cutter = Cutter(bench.clickhouse.port)
+    try:
+        bench.port = cutter.port
+        sink = bench.start()
+        wait_for(lambda: "consuming" in bench.log(), 30, "tables")
+        with Stream(bench, hosts=2) as stream:
+            cutter.cutting.set()
+            wait_for(lambda: cutter.cuts >= 10, 60, "ten cuts")
+        bench.expect(stream.expected())
+        # Each of these inserts had been stored, and was sent again.
+        assert bench.log().count("trying again: ") >= 5
+        assert terminate(sink) == 0
+    finally:
+        cutter.close()
+
+
+def test_waits_for_clickhouse_says_why_and_stops_when_told(bench: Bench) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        bench.port = nobody.getsockname()[1]
+    sink = bench.start()
+    wait_for(lambda: "waiting for ClickHouse" in bench.log(), 20, "a word about it")
+    assert f"http://127.0.0.1:{bench.port} does not answer" in bench.log()
+    assert terminate(sink) == 0
+
+
+def test_stops_within_seconds_although_kafka_is_gone(
+    new_kafka: NewKafka, clickhouse: ClickHouseProcess, tmp_path: Path
+) -> None:
+    broker = new_kafka()
+    create_topics({"bootstrap.servers": broker.bootstrap}, topic_table(2))
+    bench = Bench(broker, clickhouse, tmp_path)
+    try:
+        sink = bench.start()
+        bench.send(VERDICTS, verdict(bench.host(), 0))
+        bench.flush()
+        bench.expect({"verdicts": 1})
+        broker.kill()
+        began = time.monotonic()
+        assert terminate(sink) == 0
+        assert time.monotonic() - began < 8
+    finally:
+        bench.close()
+
+
+# reveal sql
+
+
+def test_sql_prints_tables_json_and_csv(bench: Bench) -> None:
+    bench.store.command(f"CREATE DATABASE {bench.name}")
+    query = "SELECT {who:String} AS host, toDateTime64('2026-01-31 12:00:00.5', 3, 'UTC') AS ts, nan AS x, [1, 2] AS y"
+    table = bench.reveal("sql", query, "--param", "who=h1")
+    assert table.returncode == 0, table.stderr
+    assert [word in table.stdout for word in ("host", "h1", "2026-01-31T12:00:00.500Z", "1 row")] == [True] * 4
+    as_json = bench.reveal("sql", "-", "--format", "json", "--param", "who=h1", stdin=query + ";\n")
+    assert json.loads(as_json.stdout) == [{"host": "h1", "ts": "2026-01-31T12:00:00.500Z", "x": None, "y": [1, 2]}]
+    as_csv = bench.reveal("sql", query, "--format", "csv", "--param", "who=a,b")
+    assert as_csv.stdout == 'host,ts,x,y\n"a,b",2026-01-31T12:00:00.500Z,nan,"1, 2"\n'
+
+
+def test_sql_takes_statements_and_results_without_rows(bench: Bench) -> None:
+    bench.store.command(f"CREATE DATABASE {bench.name}")
+    nothing = "SELECT a FROM x WHERE a > 1"
+    for statement in ("CREATE TABLE x (a Int8) ENGINE = Memory", "INSERT INTO x VALUES (1)", nothing):
+        done = bench.reveal("sql", statement)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "0 rows\n", "")
+    assert bench.reveal("sql", nothing, "--format", "json").stdout == "[]\n"
+    assert bench.reveal("sql", nothing, "--format", "csv").stdout == ""
+    assert bench.reveal("sql", "SELECT a FROM x", "--format", "csv").stdout == "a\n1\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["SELECT * FROM nowhere"], "nowhere"),
+        (["SELEC 1"], "Syntax error"),
+        (["SELECT {x:Int8}"], "x"),
+        (["SELECT 1", "--param", "nonsense"], "not NAME=VALUE"),
+        ([" "], "the query is empty"),
+    ],
+)
+def test_sql_errors_are_one_paragraph(bench: Bench, arguments: list[str], words: str) -> None:
+    bench.store.command(f"CREATE DATABASE IF NOT EXISTS {bench.name}")
+    done = bench.reveal("sql", *arguments)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert words in done.stderr
+    assert done.stderr.startswith("reveal sql: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_sql_says_how_to_make_a_database_that_is_not_there(bench: Bench) -> None:
+    done = bench.reveal("sql", "SELECT 1")
+    assert done.returncode == 1
+    assert f"Database {bench.name} does not exist" in done.stderr
+    assert "reveal warehouse --migrate-only" in done.stderr
+
+
+def test_sql_says_that_clickhouse_is_away(bench: Bench) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        bench.port = nobody.getsockname()[1]
+    done = bench.reveal("sql", "SELECT 1")
+    assert done.returncode == 1
+    assert f"ClickHouse at http://127.0.0.1:{bench.port} does not answer" in done.stderr
