@@ -9,9 +9,8 @@ import sys
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from schemas.records import DeadLetter, Episode, StateRecord, Verdict
 from schemas.settings import PipelineSettings, load
 
 HELP: Final = "run the pipeline over a recording and show what it finds"
@@ -24,8 +23,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print verdicts and episodes. Raises RecordingError when the directory holds no recording."""
+    """Print what is found. Raises RecordingError when the directory holds no recording."""
     from schemas.recording import read_recording  # noqa: PLC0415
+    from schemas.records import DeadLetter, Episode, StateRecord, Verdict  # noqa: PLC0415
     from stream_processors.backtest import backtest  # noqa: PLC0415
 
     settings = load(PipelineSettings, args.environ, args.file)
@@ -45,11 +45,11 @@ def run(args: argparse.Namespace) -> int:
         if args.json and not isinstance(result, DeadLetter):
             print(json.dumps({"record": type(result).__name__.lower(), **dataclasses.asdict(result)}))
     if not args.json:
-        _show(states, episodes, counts, dead)
+        _show(states, list(episodes.values()), counts, dead)
     return 0
 
 
-def _show(states: Counter[str], episodes: dict[str, Episode], counts: Counter[str], dead: Counter[str]) -> None:
+def _show(states: Counter[str], episodes: list[Any], counts: Counter[str], dead: Counter[str]) -> None:
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
@@ -64,7 +64,7 @@ def _show(states: Counter[str], episodes: dict[str, Episode], counts: Counter[st
     table = Table(
         "start (UTC)", "host", "s", "subsystem", "peak severity", "what", title="episodes", title_justify="left"
     )
-    for episode in episodes.values():
+    for episode in episodes:
         start = datetime.fromtimestamp(episode.start_ns / 1e9, UTC)
         end = episode.closed_ns or episode.updated_ns
         table.add_row(

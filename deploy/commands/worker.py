@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import signal
 from typing import Final
 
@@ -21,6 +22,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Work until SIGTERM or SIGINT. Exit status 1 when the worker ended by itself."""
+    # One thread a worker: a worker is scaled by more of them, and must not disturb the host it shares.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     kafka = load(KafkaSettings, args.environ, args.file)
     worker = load(WorkerSettings, args.environ, args.file)
     pipeline = load(PipelineSettings, args.environ, args.file)
@@ -33,7 +36,10 @@ def run(args: argparse.Namespace) -> int:
 def _run(kafka: KafkaSettings, worker: WorkerSettings, pipeline: PipelineSettings, ready: ReadyFile) -> int:
     import uvloop  # noqa: PLC0415
 
+    from stream_processors import forest  # noqa: PLC0415
     from stream_processors.faust_app import Worker  # noqa: PLC0415
+
+    forest.warm_up()
 
     async def main() -> bool:
         stop = asyncio.Event()
