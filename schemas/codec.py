@@ -26,6 +26,7 @@ from schemas.versions import published
 MARKER: Final = b"\xc3\x01"
 HEADER_BYTES: Final = 10
 MAX_COUNT: Final = 10_000
+MAX_SPAN_MS: Final = 60_000
 MAX_INSTANCES: Final = 65_536
 REASONS: Final = (
     "empty",
@@ -190,6 +191,8 @@ def telemetry_from_avro(values: Mapping[str, Any], schema: Schema) -> Telemetry:
     if not 1 <= count <= MAX_COUNT or period_ms < 1 or values["sequence"] < 0 or values["start_ns"] <= 0:
         detail = f"count {count}, period {period_ms} ms, sequence {values['sequence']}, start {values['start_ns']} ns"
         raise Rejected("wrong-dimensions", detail)
+    if count * period_ms > MAX_SPAN_MS:
+        raise Rejected("wrong-dimensions", f"{count} samples every {period_ms} ms span more than {MAX_SPAN_MS} ms")
     if not values["host"] or "\0" in values["host"]:
         raise Rejected("wrong-record", f"host name {values['host']!r}")
     for dimension, names in instances.items():

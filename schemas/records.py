@@ -135,8 +135,13 @@ class StateRecord:
 
     @property
     def key(self) -> bytes:
-        """Key of the compacted topic. Host names hold no zero byte."""
-        return f"{self.host}\0{self.slot}".encode()
+        """Key of the compacted topic."""
+        return state_key(self.host, self.slot)
+
+
+def state_key(host: str, slot: str) -> bytes:
+    """Key of a slot of a host in the compacted topic. Host names hold no zero byte."""
+    return f"{host}\0{slot}".encode()
 
 
 Record = Telemetry | Verdict | Episode | DeadLetter | StateRecord

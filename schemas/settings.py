@@ -96,13 +96,14 @@ class KafkaSettings(Settings):
 
 @dataclass(frozen=True, slots=True)
 class ClickHouseSettings(Settings):
-    """How to reach ClickHouse over HTTP."""
+    """How to reach ClickHouse over HTTP. The local server also takes the password of its read-only user `reader`."""
 
     SECTION = "clickhouse"
     host: str = "127.0.0.1"
     port: int = 18123
     username: str = "default"
     password: Secret = Secret("")
+    reader_password: Secret = Secret("")
     database: str = "reveal"
     secure: bool = False
 
@@ -151,6 +152,9 @@ class PipelineSettings(Settings):
     open_windows: int = 2
     close_severity: float = 1.5
     close_windows: int = 5
+    reopen_s: float = 15.0
+    regime_windows: int = 900
+    forget_s: float = 86_400.0
     seed: int = 0
 
     def check(self) -> None:
@@ -165,6 +169,8 @@ class PipelineSettings(Settings):
                 "refit_windows",
                 "open_windows",
                 "close_windows",
+                "regime_windows",
+                "forget_s",
             )
         )
         if self.step_s > self.window_s:

@@ -28,16 +28,18 @@ class TopicSpec:
 
 
 def topic_table(partitions: int, replication: int = -1) -> tuple[TopicSpec, ...]:
-    """All topics. They have the same number of partitions and are keyed by host, so that one worker gets all of a
-    host and writes its results and
-    state to the partition of the same number."""
+    """All topics. They have the same number of partitions and are keyed by host, so that one worker gets all of a host
+    and writes its results and state to the partition of the same number.
+    """
     delete = {"cleanup.policy": "delete"}
-    telemetry = tuple(
-        TopicSpec(
-            name, partitions, {**delete, "retention.ms": str(DAY_MS), "segment.ms": str(DAY_MS // 24)}, replication
-        )
-        for name in TELEMETRY.values()
-    )
+    # The time of arrival at the broker tells a backlog from fresh messages, whatever the hosts' clocks say.
+    arriving = {
+        **delete,
+        "message.timestamp.type": "LogAppendTime",
+        "retention.ms": str(DAY_MS),
+        "segment.ms": str(DAY_MS // 24),
+    }
+    telemetry = tuple(TopicSpec(name, partitions, arriving, replication) for name in TELEMETRY.values())
     # The newest segment is never compacted, so it is kept small: a worker that takes over reads the whole partition.
     compacted = {
         "cleanup.policy": "compact",

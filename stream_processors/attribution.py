@@ -31,24 +31,25 @@ class Attribution:
     shares: Mapping[str, float]
 
 
-def attribute(deviations: Singles) -> Attribution:
-    """Attribution of a window with these `deviations` (len(feature_table()),).
+def attribute(deviations: Singles, strangeness: Mapping[str, float]) -> Attribution:
+    """Attribution of a window with these `deviations` (len(feature_table()),) whose subsystems are so strange.
 
-    A metric weighs ln(1 + excess of its strangest feature over USUAL); a subsystem the sum of its STRONGEST heaviest
-    metrics.
+    A metric weighs ln(1 + excess of its strangest feature over USUAL); a subsystem its strangeness, as its ensemble
+    sees
+    it, times the sum of its STRONGEST heaviest metrics. So a subsystem counts by what is new in it, not by what has
+    been
+    a little off for long.
     """
     table = feature_table()
     weights = np.log1p(np.maximum(_by_metric(deviations) - USUAL, 0.0))
     totals: dict[str, float] = {}
-    for subsystem in table.slices:
+    for subsystem, strange in strangeness.items():
         mine = weights[[metric.subsystem == subsystem for metric in table.metrics]]
-        totals[subsystem] = float(np.sort(mine)[-STRONGEST:].sum())
+        totals[subsystem] = strange * float(np.sort(mine)[-STRONGEST:].sum())
     whole = sum(totals.values())
-    present = {name: total for name, total in totals.items() if not np.isnan(deviations[table.slices[name]]).all()}
     if whole <= 0:
-        shares = {name: 1 / len(present) for name in present}
-    else:
-        shares = {name: total / whole for name, total in present.items()}
+        totals, whole = dict(strangeness), sum(strangeness.values())
+    shares = {name: total / whole for name, total in totals.items()}
     return Attribution(max(shares, key=lambda name: shares[name]), shares)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import log10
 from typing import Any, Final
 
 import numpy as np
@@ -16,10 +17,17 @@ from schemas.records import DetectorScore, StateRecord
 from schemas.settings import PipelineSettings
 from stream_processors.calibration import Calibration
 from stream_processors.detectors import CLIP, DETECTORS, Detector
-from stream_processors.features import FEATURES, FeatureTable, feature_table
+from stream_processors.features import FEATURES, FeatureTable, feature_table, smallest_scales
 from stream_processors.rows import Names, Place, Row, feature_matrix
 from stream_processors.seconds import Singles
 
+EXTREME: Final = 4.0
+"""A row this many times stranger than three quarters of the others is a matter of its own."""
+SMALLEST_QUARTILE: Final = 0.02
+SAME_RUN: Final = 4
+"""Strange rows at most so far apart are one run."""
+ONCE_OR_TWICE: Final = 2
+MOST_UNUSUAL: Final = 0.2
 PRESENT: Final = 0.8
 """A feature takes part when it is there in this share of the rows."""
 
@@ -34,27 +42,41 @@ class Levels:
 
 
 @dataclass(frozen=True, slots=True)
+class Block:
+    """The ensemble of one subsystem.
+
+    kept          positions of the features that its detectors see, after pruning
+    detectors     by name, fitted
+    calibrations  by name
+    """
+
+    kept: NDArray[np.int16]
+    detectors: Mapping[str, Detector]
+    calibrations: Mapping[str, Calibration]
+
+
+@dataclass(frozen=True, slots=True)
 class Baseline:
     """The learnt model of one host.
 
-    version       counts the fits of the host from 1
-    center, scale float32 (len(feature_table()),): median and robust scale, NaN where the host lacks the feature
-    kept          positions of the features that detectors see, after pruning
-    candidates    how many there were before pruning
-    percentile    of a detector's scores on the baseline, above which it votes
-    detectors     by name, fitted
-    calibrations  by name
-    levels        by (subsystem, dimension)
+    Each subsystem has an ensemble of its own, calibrated on its own past: what bursts now and then, such as a disk,
+    must
+    not hide what never does, such as a run queue. A detector speaks for the host by its strangest subsystem.
+
+    version        counts the fits of the host from 1
+    center, scale  float32 (len(feature_table()),): median and robust scale, NaN where the host lacks the feature
+    candidates     number of features before pruning
+    chance         share of ordinary windows that a detector votes against
+    blocks         by subsystem
+    levels         by (subsystem, dimension)
     """
 
     version: int
     center: Singles
     scale: Singles
-    kept: NDArray[np.int16]
     candidates: int
-    percentile: float
-    detectors: Mapping[str, Detector]
-    calibrations: Mapping[str, Calibration]
+    chance: float
+    blocks: Mapping[str, Block]
     levels: Mapping[Place, Levels]
 
     @classmethod
@@ -62,64 +84,80 @@ class Baseline:
         """Learn from `rows`, at least 30, in order of time."""
         table = feature_table()
         matrix = feature_matrix(rows)
-        center, scale = _location_and_scale(matrix, table.floors)
+        center = np.full(len(table), np.nan, dtype=np.float32)
+        scale = np.full(len(table), np.nan, dtype=np.float32)
         present = (~np.isnan(matrix)).mean(axis=0) >= PRESENT
-        center[~present] = np.nan
-        scale[~present] = np.nan
-        candidates = np.flatnonzero(present)
-        standard = _standardise(matrix[:, candidates], center[candidates], scale[candidates])
-        chosen = _prune(standard, candidates, table, settings.correlation)
-        standard = standard[:, chosen]
-        # Scores of rows that a detector has learnt from are too good, so each half is scored by what the other half
-        # taught.
-        half = len(rows) // 2
-        detectors: dict[str, Detector] = {}
-        calibrations: dict[str, Calibration] = {}
-        for name, kind in DETECTORS.items():
-            first, second = kind.fit(standard[:half], settings.seed), kind.fit(standard[half:], settings.seed)
-            scores = [second.score(row) for row in standard[:half]] + [first.score(row) for row in standard[half:]]
-            detectors[name] = kind.fit(standard, settings.seed)
-            calibrations[name] = Calibration.fit(np.array(scores), settings.threshold_percentile)
+        mine = {name: np.flatnonzero(present[place]) + place.start for name, place in table.slices.items()}
+        mine = {name: candidates for name, candidates in mine.items() if len(candidates)}
+        if not mine:
+            raise ValueError(f"no metric is there in {PRESENT:.0%} of the windows")
+        chance = 1 - settings.threshold_percentile / 100
+        blocks: dict[str, Block] = {}
+        for name, candidates in mine.items():
+            values, floors = matrix[:, candidates], smallest_scales(matrix)[candidates]
+            usual = values[_usual_rows(_standardise(values, *_location_and_scale(values, floors)))]
+            center[candidates], scale[candidates] = _location_and_scale(usual, floors)
+            standard = _standardise(usual, center[candidates], scale[candidates])
+            chosen = _prune(standard, candidates, table, settings.correlation)
+            blocks[name] = _block(candidates[chosen], standard[:, chosen], chance / len(mine), settings.seed)
         return cls(
             version=version,
             center=center,
             scale=scale,
-            kept=candidates[chosen].astype(np.int16),
-            candidates=len(candidates),
-            percentile=settings.threshold_percentile,
-            detectors=detectors,
-            calibrations=calibrations,
+            candidates=sum(len(candidates) for candidates in mine.values()),
+            chance=chance,
+            blocks=blocks,
             levels=_levels(rows),
         )
+
+    @property
+    def kept(self) -> int:
+        """Number of features after pruning."""
+        return sum(len(block.kept) for block in self.blocks.values())
 
     def deviations(self, features: Singles) -> Singles:
         """(observed - expected) / scale of all features, NaN where either side lacks it."""
         return np.asarray((features - self.center) / self.scale, dtype=np.float32)
 
-    def score(self, deviations: Singles) -> tuple[DetectorScore, ...]:
-        """What each detector says of a window with these deviations. A feature that is absent counts as expected."""
-        row = np.clip(np.nan_to_num(deviations[self.kept], nan=0.0), -CLIP, CLIP)
+    def score(self, deviations: Singles) -> tuple[tuple[DetectorScore, ...], Mapping[str, float]]:
+        """What each detector says of a window with these deviations, and how strange each subsystem is: the mean over
+        detectors of -log10 of the tail probability. A feature that is absent counts as expected.
+
+        Score and threshold are those of the strangest subsystem; the tail probability is that of its score, times the
+        number of subsystems that had the chance to be the strangest (Bonferroni).
+        """
+        rows = {
+            name: np.clip(np.nan_to_num(deviations[block.kept], nan=0.0), -CLIP, CLIP)
+            for name, block in self.blocks.items()
+        }
         scores: list[DetectorScore] = []
-        for name, detector in self.detectors.items():
-            calibration = self.calibrations[name]
-            score = detector.score(row)
-            tail = calibration.tail_probability(score)
-            scores.append(DetectorScore(name, score, calibration.threshold, tail, score > calibration.threshold))
-        return tuple(scores)
+        strangeness = dict.fromkeys(self.blocks, 0.0)
+        for detector in DETECTORS:
+            told = []
+            for name, block in self.blocks.items():
+                score, calibration = block.detectors[detector].score(rows[name]), block.calibrations[detector]
+                told.append((calibration.tail_probability(score), score, calibration.threshold))
+                strangeness[name] -= log10(told[-1][0]) / len(DETECTORS)
+            tail, score, threshold = min(told, key=lambda each: (each[0], each[2] - each[1]))
+            scores.append(DetectorScore(detector, score, threshold, min(1.0, tail * len(told)), score > threshold))
+        return tuple(scores), strangeness
 
     def record(self, host: str, slot: str) -> StateRecord:
         """The model as a record of the models topic: plain arrays and a manifest."""
-        arrays: dict[str, NDArray[Any]] = {"center": self.center, "scale": self.scale, "kept": self.kept}
-        for name, detector in self.detectors.items():
-            arrays |= {f"detector {name} {key}": array for key, array in detector.arrays().items()}
-            arrays[f"calibration {name}"] = self.calibrations[name].scores
+        arrays: dict[str, NDArray[Any]] = {"center": self.center, "scale": self.scale}
+        for name, block in self.blocks.items():
+            arrays[f"kept {name}"] = block.kept
+            for detector, fitted in block.detectors.items():
+                arrays |= {f"detector {name} {detector} {key}": array for key, array in fitted.arrays().items()}
+                arrays[f"calibration {name} {detector}"] = block.calibrations[detector].scores
         for (subsystem, dimension), levels in self.levels.items():
             arrays[f"level-center {subsystem} {dimension}"] = levels.center
             arrays[f"level-scale {subsystem} {dimension}"] = levels.scale
         manifest = {
             "version": self.version,
             "candidates": self.candidates,
-            "percentile": self.percentile,
+            "chance": self.chance,
+            "blocks": list(self.blocks),
             "instances": {f"{place[0]} {place[1]}": levels.names for place, levels in self.levels.items()},
         }
         return StateRecord(host, slot, json.dumps(manifest), arrays)
@@ -130,15 +168,17 @@ class Baseline:
         manifest, arrays = json.loads(record.manifest), record.arrays
         if arrays["center"].shape != (len(feature_table()),):
             raise ValueError("the model was made for another catalogue")
-        detectors: dict[str, Detector] = {}
-        calibrations: dict[str, Calibration] = {}
-        for name, kind in DETECTORS.items():
-            prefix = f"detector {name} "
-            detectors[name] = kind.restore(
-                {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
-            )
-            scores = np.asarray(arrays[f"calibration {name}"], dtype=np.float64)
-            calibrations[name] = Calibration.fit(scores, manifest["percentile"])
+        blocks: dict[str, Block] = {}
+        for name in manifest["blocks"]:
+            detectors: dict[str, Detector] = {}
+            calibrations: dict[str, Calibration] = {}
+            for detector, kind in DETECTORS.items():
+                prefix = f"detector {name} {detector} "
+                mine = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
+                detectors[detector] = kind.restore(mine)
+                scores = np.asarray(arrays[f"calibration {name} {detector}"], dtype=np.float64)
+                calibrations[detector] = Calibration.fit(scores, manifest["chance"] / len(manifest["blocks"]))
+            blocks[name] = Block(np.asarray(arrays[f"kept {name}"], dtype=np.int16), detectors, calibrations)
         levels: dict[Place, Levels] = {}
         for key, names in manifest["instances"].items():
             subsystem, _, dimension = key.partition(" ")
@@ -151,13 +191,23 @@ class Baseline:
             version=manifest["version"],
             center=np.asarray(arrays["center"], dtype=np.float32),
             scale=np.asarray(arrays["scale"], dtype=np.float32),
-            kept=np.asarray(arrays["kept"], dtype=np.int16),
             candidates=manifest["candidates"],
-            percentile=manifest["percentile"],
-            detectors=detectors,
-            calibrations=calibrations,
+            chance=manifest["chance"],
+            blocks=blocks,
             levels=levels,
         )
+
+
+def _block(kept: NDArray[np.intp], rows: Singles, chance: float, seed: int) -> Block:
+    """Ensemble on standardised `rows` of the features `kept`; each detector votes against `chance` of ordinary
+    windows.
+    """
+    learnt = {name: kind.learn(rows, seed) for name, kind in DETECTORS.items()}
+    return Block(
+        kept=kept.astype(np.int16),
+        detectors={name: detector for name, (detector, _) in learnt.items()},
+        calibrations={name: Calibration.fit(scores, chance) for name, (_, scores) in learnt.items()},
+    )
 
 
 def _location_and_scale(matrix: NDArray[Any], floors: NDArray[Any]) -> tuple[Singles, Singles]:
@@ -179,6 +229,19 @@ def _location_and_scale(matrix: NDArray[Any], floors: NDArray[Any]) -> tuple[Sin
 def _standardise(matrix: Singles, center: Singles, scale: Singles) -> Singles:
     standard = np.nan_to_num((matrix - center) / scale, nan=0.0)
     return np.asarray(np.clip(standard, -CLIP, CLIP), dtype=np.float32)
+
+
+def _usual_rows(standard: Singles) -> NDArray[np.bool_]:
+    """Rows without what happened only once or twice while learning, such as services starting up: it would stretch the
+    idea of what is normal until nothing is strange. What keeps happening is normal, however strange its rows are.
+    """
+    strangeness = np.abs(standard).mean(axis=1)
+    strange = np.flatnonzero(strangeness > EXTREME * max(float(np.quantile(strangeness, 0.75)), SMALLEST_QUARTILE))
+    runs = 1 + int((np.diff(strange) > SAME_RUN).sum()) if len(strange) else 0
+    usual = np.ones(len(standard), dtype=bool)
+    if runs <= ONCE_OR_TWICE and len(strange) <= MOST_UNUSUAL * len(standard):
+        usual[strange] = False
+    return usual
 
 
 def _prune(standard: Singles, candidates: NDArray[np.intp], table: FeatureTable, limit: float) -> NDArray[np.intp]:

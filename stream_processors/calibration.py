@@ -23,7 +23,7 @@ class Calibration:
     order statistics, 1975).
 
     scores     sorted scores of the baseline that were not used to learn it, (n,)
-    threshold  their percentile above which a detector votes
+    threshold  score above which a detector votes
     start      where the tail starts: the 90th percentile
     scale      mean excess over `start`
     """
@@ -34,16 +34,15 @@ class Calibration:
     scale: float
 
     @classmethod
-    def fit(cls, scores: NDArray[np.float64], percentile: float) -> Calibration:
-        """From held-out scores (n,), n >= 10, in any order."""
+    def fit(cls, scores: NDArray[np.float64], chance: float) -> Calibration:
+        """From held-out scores (n,), n >= 10, in any order; `chance` of an ordinary score is above the threshold."""
         ordered = np.sort(scores)
         start = float(np.quantile(ordered, TAIL_FROM))
         excess = ordered[ordered > start] - start
         scale = max(float(excess.mean()) if len(excess) else 0.0, 0.01 * abs(start), 1e-9)
-        chance = 1 - percentile / 100
         # Few scores say little about a high percentile, so it is read off the fitted tail, not off the largest of them.
         beyond = start + scale * np.log((1 - TAIL_FROM) / chance)
-        threshold = beyond if chance < 1 - TAIL_FROM else np.percentile(ordered, percentile)
+        threshold = beyond if chance < 1 - TAIL_FROM else np.quantile(ordered, 1 - chance)
         return cls(ordered, float(threshold), start, scale)
 
     def tail_probability(self, score: float) -> float:

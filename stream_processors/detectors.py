@@ -1,6 +1,6 @@
 """The detectors of the ensemble. Each learns from standardised rows and scores one: higher is stranger.
 
-A detector is a frozen set of plain arrays (`fit` makes it, `arrays`/`restore` carry it through the models topic), so
+A detector is a frozen set of plain arrays (`learn` makes it, `arrays`/`restore` carry it through the models topic), so
 that a model is data.
 """
 
@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 from stream_processors.forest import FlatForest, fit_forest
 
 Singles = NDArray[np.float32]
+Floats = NDArray[np.float64]
 Arrays = Mapping[str, NDArray[Any]]
 
-TREES: Final = 50
+TREES: Final = 25
 VARIANCE_KEPT: Final = 0.9
+FOLDS: Final = 4
 SMALLEST_RESIDUAL: Final = 0.01
 CLIP: Final = 30.0
 """Standardised values are cut here: beyond, a metric is as strange as can be, and one of them must not drown the
@@ -31,8 +33,11 @@ class Detector(Protocol):
     """What the ensemble asks of a detector."""
 
     @classmethod
-    def fit(cls, rows: Singles, seed: int) -> Self:
-        """Learn from `rows` (n, features): standardised, cut at CLIP, without NaN, n >= 2."""
+    def learn(cls, rows: Singles, seed: int) -> tuple[Self, Floats]:
+        """The detector that `rows` teach, and their held-out scores (n,): each by what has not learnt from the row,
+        since
+        scores of learnt rows are too good. Rows (n, features) are standardised, cut at CLIP, without NaN; n >= 16.
+        """
 
     def score(self, row: Singles) -> float:
         """Strangeness of one such row (features,)."""
@@ -50,9 +55,10 @@ class ZScore:
     """Mean absolute z over the features of a window."""
 
     @classmethod
-    def fit(cls, rows: Singles, seed: int) -> Self:
+    def learn(cls, rows: Singles, seed: int) -> tuple[Self, Floats]:
         """Nothing to learn: rows are standardised."""
-        return cls()
+        detector = cls()
+        return detector, np.array([detector.score(row) for row in rows])
 
     def score(self, row: Singles) -> float:
         """Mean of |z|."""
@@ -64,7 +70,7 @@ class ZScore:
 
     @classmethod
     def restore(cls, arrays: Arrays) -> Self:
-        """As `fit`."""
+        """There is only one."""
         return cls()
 
 
@@ -90,7 +96,16 @@ class Mahalanobis:
     residual: float
 
     @classmethod
-    def fit(cls, rows: Singles, seed: int) -> Self:
+    def learn(cls, rows: Singles, seed: int) -> tuple[Self, Floats]:
+        """Held out are FOLDS blocks of neighbours, since windows overlap."""
+        scores: list[float] = []
+        for block in np.array_split(np.arange(len(rows)), FOLDS):
+            detector = cls.fit(np.delete(rows, block, axis=0))
+            scores += [detector.score(row) for row in rows[block]]
+        return cls.fit(rows), np.array(scores)
+
+    @classmethod
+    def fit(cls, rows: Singles) -> Self:
         """Principal components by singular value decomposition."""
         center = rows.mean(axis=0)
         _, singular, axes = np.linalg.svd((rows - center).astype(np.float64), full_matrices=False)
@@ -133,9 +148,10 @@ class IsolationForest:
     forest: FlatForest
 
     @classmethod
-    def fit(cls, rows: Singles, seed: int) -> Self:
-        """Fit by scikit-learn."""
-        return cls(fit_forest(rows, TREES, seed))
+    def learn(cls, rows: Singles, seed: int) -> tuple[Self, Floats]:
+        """Fitted by scikit-learn; held out are the rows that a tree has not drawn."""
+        forest, scores = fit_forest(rows, TREES, seed)
+        return cls(forest), scores
 
     def score(self, row: Singles) -> float:
         """The paper's anomaly score, in (0, 1)."""
@@ -147,7 +163,7 @@ class IsolationForest:
         return {
             "feature": forest.feature,
             "value": forest.value,
-            "right": forest.right,
+            "children": forest.children,
             "lengths": forest.lengths,
             "roots": forest.roots,
             "constants": np.array([forest.depth, forest.norm]),
@@ -160,7 +176,7 @@ class IsolationForest:
         forest = FlatForest(
             feature=arrays["feature"],
             value=arrays["value"],
-            right=arrays["right"],
+            children=arrays["children"],
             lengths=arrays["lengths"],
             roots=arrays["roots"],
             depth=int(depth),

@@ -1,12 +1,14 @@
 """The worker: the pipeline under Faust. The only file here that knows Kafka.
 
-Nothing is lost and nothing appears twice, whatever is killed, because of the order of things: a batch of events is
-worked through; its verdicts,
-episodes, rows, models and dead letters are delivered; then the progress of its hosts; only then are events
-acknowledged, and of those only the ones that
-no open window needs. A worker that takes over reads the state from the models topic, then the events that were not
-acknowledged: what the progress covers
-is passed over, and what it does not cover is worked out again, with the same results.
+Nothing is lost and nothing appears twice, whatever is killed, because of the order of things. A batch of events is
+worked
+through; its verdicts, episodes, rows, models and dead letters are delivered; then the progress of its hosts; only then
+are events acknowledged: those that the progress covers, and in the order of their offsets, since Faust may commit
+past an
+event that is not acknowledged when it is the only one. A worker that takes over reads the state from the models topic,
+then the events that were not acknowledged: what the progress covers is passed over, and what it does not cover is
+worked
+out again, with the same results.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import time
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,16 +31,21 @@ from confluent_kafka.admin import AdminClient
 from mode.supervisors import CrashingSupervisor
 
 from schemas.codec import Rejected, decode, decode_telemetry, encode
-from schemas.records import DeadLetter, StateRecord, Telemetry, Verdict
+from schemas.records import DeadLetter, StateRecord, Telemetry, Verdict, state_key
 from schemas.settings import KafkaSettings, PipelineSettings, WorkerSettings
 from schemas.topics import ANOMALIES, DEAD, MODELS, TELEMETRY, VERDICTS
-from stream_processors.host import Result
+from stream_processors.delivery import rounds
+from stream_processors.host import Forgotten, Result
 from stream_processors.pipeline import Pipeline
 from stream_processors.seconds import SECOND_NS
 
 log = logging.getLogger("reveal.worker")
 
+Outgoing = tuple[str, int, bytes, bytes | None]
+"""Topic, partition, key and value."""
+
 SERVICE: Final = "worker"
+TOPICS: Final = frozenset({*TELEMETRY.values(), MODELS, VERDICTS, ANOMALIES, DEAD})
 DEAD_VALUE_BYTES: Final = 65_536
 DEAD_A_SECOND: Final = 50.0
 """So many dead letters a second are written; more are only counted and logged, so that a broken producer cannot fill
@@ -65,7 +73,7 @@ class Results:
         self._producer = Producer(options)
         self._failed: list[str] = []
 
-    async def deliver(self, messages: Iterable[tuple[str, int, bytes, bytes]]) -> None:
+    async def deliver(self, messages: Iterable[Outgoing]) -> None:
         """Send (topic, partition, key, value) and wait until all of them are stored. Raises KafkaException when one
         never can be.
         """
@@ -88,6 +96,16 @@ class Results:
             self._failed.append(f"{message.topic()}: {error}")
 
 
+@dataclass(slots=True)
+class Pending:
+    """An event that waits to be acknowledged, until its host's progress covers it; at once where there is no host."""
+
+    event: Any
+    host: str = ""
+    epoch: int = 0
+    second: int = 0
+
+
 class Worker:
     """One worker of the group: a Faust application around a Pipeline."""
 
@@ -102,7 +120,7 @@ class Worker:
         self._lock = asyncio.Lock()
         self._restored: set[int] = set()
         self._partition_of: dict[str, int] = {}
-        self._waiting: dict[str, deque[tuple[int, Any]]] = {}
+        self._pending: dict[Any, deque[Pending]] = {}
         self._dead_allowance = DEAD_A_SECOND
         self._dead_checked = time.monotonic()
         self._told = time.monotonic()
@@ -146,10 +164,16 @@ class Worker:
         while not stop.is_set():
             try:
                 there = await asyncio.to_thread(admin.list_topics, timeout=5)
-                missing = sorted({*TELEMETRY.values(), MODELS, VERDICTS, ANOMALIES, DEAD} - set(there.topics))
-                if not missing:
+                missing = sorted(TOPICS - set(there.topics))
+                counts = {name: len(topic.partitions) for name, topic in there.topics.items() if name in TOPICS}
+                if missing:
+                    log.warning("waiting for topics: %s; `reveal topics` makes them", ", ".join(missing))
+                elif len(set(counts.values())) > 1:
+                    log.error(
+                        "the topics must have one number of partitions, so that a host is in one place: %s", counts
+                    )
+                else:
                     return True
-                log.warning("waiting for topics: %s; `reveal topics` makes them", ", ".join(missing))
             except KafkaException as error:
                 log.warning("waiting for Kafka at %s: %s", self.kafka.bootstrap, error.args[0])
             with contextlib.suppress(TimeoutError):
@@ -163,44 +187,48 @@ class Worker:
                 await self._work(events)
 
     async def _work(self, events: Iterable[Any]) -> None:
+        # Events that were fetched before a rebalance come again to whoever has their partition now.
+        mine, generation = self.app.consumer.assignment(), self.app.consumer_generation_id
+        events = [e for e in events if e.message.tp in mine and e.message.generation_id == generation]
+        missing = {event.message.partition for event in events} - self._restored
+        await asyncio.gather(*(self._restore(partition) for partition in missing))
         results: list[Result | DeadLetter] = []
-        origin: dict[str, int] = {}
-        finished: list[Any] = []
-        touched: set[str] = set()
         for event in events:
             message = event.message
-            if message.partition not in self._restored:
-                await self._restore(message.partition)
+            pending = Pending(event)
+            self._pending.setdefault(message.tp, deque()).append(pending)
             try:
                 batch = decode_telemetry(message.value)
-                fresh = self.pipeline.feed(batch, time.time())
+                if message.key != batch.host.encode():
+                    raise Rejected("wrong-key", f"the key is {message.key!r}, the host {batch.host!r}")
+                self._partition_of[batch.host] = message.partition
+                now = time.time()
+                results += self.pipeline.feed(batch, now, max(0.0, now - (message.timestamp or now)))
             except Rejected as error:
-                finished.append(event)
                 results += self._bury(message, error.reason, error.detail)
                 continue
             except Exception:
                 # A fault of ours: the message is kept with the trace, and the others go on.
                 log.exception("cannot process %s/%d/%d", message.topic, message.partition, message.offset)
-                finished.append(event)
                 results += self._bury(message, "pipeline-error", traceback.format_exc(limit=-5))
                 continue
+            pending.host, pending.second = batch.host, _last_second(batch)
+            pending.epoch = self.pipeline.epoch(batch.host)
             for flaw in batch.flaws:
                 results += self._bury(message, "not-finite", flaw)
-            results += fresh
-            origin[batch.host] = self._partition_of[batch.host] = message.partition
-            self._waiting.setdefault(batch.host, deque()).append((_last_second(batch), event))
-            touched.add(batch.host)
         await self._deliver(results)
-        for event in finished:
-            event.ack()
-        self._acknowledge(touched)
+        self._acknowledge()
 
     async def _tick(self) -> None:
         async with self._lock:
-            results = self.pipeline.tick(time.time())
+            try:
+                results = self.pipeline.tick(time.time())
+            except Exception:
+                log.exception("cannot look after silent hosts")
+                results = []
             if results:
                 await self._deliver(results)
-                self._acknowledge({result.host for result in results})
+                self._acknowledge()
         self._alive()
         now = time.monotonic()
         if now - self._told >= STATISTICS_EVERY_S:
@@ -209,41 +237,31 @@ class Worker:
             log.info("%d hosts; %s", len(self.pipeline.hosts), ", ".join(f"{k} {v}" for k, v in sorted(counts.items())))
 
     async def _deliver(self, results: Iterable[Result | DeadLetter]) -> None:
-        first: list[tuple[str, int, bytes, bytes]] = []
-        progress: dict[str, tuple[str, int, bytes, bytes]] = {}
-        for result in results:
-            if isinstance(result, DeadLetter):
-                first.append((DEAD, result.partition, result.key or b"", encode(result)))
-                continue
-            partition = self._partition_of[result.host]
-            if isinstance(result, StateRecord):
-                entry = (MODELS, partition, result.key, encode(result))
-                if result.slot == "progress":
-                    progress[result.host] = entry
-                else:
-                    first.append(entry)
-            else:
-                topic = VERDICTS if isinstance(result, Verdict) else ANOMALIES
-                self.counts["verdicts" if isinstance(result, Verdict) else "episode states"] += 1
-                first.append((topic, partition, result.host.encode(), encode(result)))
-        if first:
-            await self.results.deliver(first)
-        if progress:
-            await self.results.deliver(progress.values())
+        for each in rounds(results):
+            for messages in (each.first, each.progress.values()):
+                outgoing = [entry for result in messages for entry in self._outgoing(result)]
+                if outgoing:
+                    await self.results.deliver(outgoing)
 
-    def _acknowledge(self, hosts: Iterable[str]) -> None:
-        for host in hosts:
-            waiting = self._waiting.get(host)
-            if not waiting:
-                continue
-            covered = self.pipeline.covered_until(host)
-            kept: deque[tuple[int, Any]] = deque()
-            for second, event in waiting:
-                if second < covered:
-                    event.ack()
-                else:
-                    kept.append((second, event))
-            self._waiting[host] = kept
+    def _outgoing(self, result: Result | DeadLetter) -> list[Outgoing]:
+        if isinstance(result, DeadLetter):
+            return [(DEAD, result.partition, result.key or b"", encode(result))]
+        if isinstance(result, Forgotten):
+            partition = self._partition_of.pop(result.host)
+            return [(MODELS, partition, state_key(result.host, slot), None) for slot in result.slots]
+        partition = self._partition_of[result.host]
+        if isinstance(result, StateRecord):
+            return [(MODELS, partition, result.key, encode(result))]
+        self.counts["verdicts" if isinstance(result, Verdict) else "episode states"] += 1
+        topic = VERDICTS if isinstance(result, Verdict) else ANOMALIES
+        return [(topic, partition, result.host.encode(), encode(result))]
+
+    def _acknowledge(self) -> None:
+        for waiting in self._pending.values():
+            while waiting and (
+                not waiting[0].host or self.pipeline.covers(waiting[0].host, waiting[0].epoch, waiting[0].second)
+            ):
+                waiting.popleft().event.ack()
 
     def _bury(self, message: Any, reason: str, detail: str) -> list[DeadLetter]:
         self.counts[f"dead {reason}"] += 1
@@ -277,12 +295,12 @@ class Worker:
         for host, records in states.items():
             self._partition_of[host] = partition
             try:
-                self.pipeline.restore(host, records)
-            except (KeyError, TypeError, ValueError) as error:
+                lost = self.pipeline.restore(host, records)
+            except Exception as error:  # stored bytes must not keep the worker from starting
+                lost = f"{type(error).__name__}: {error}"
+            if lost:
                 self.counts["states not usable"] += 1
-                log.warning(
-                    "the stored state of %s cannot be used, it learns anew: %s: %s", host, type(error).__name__, error
-                )
+                log.warning("the stored state of %s cannot be used, it learns anew: %s", host, lost)
         self._restored.add(partition)
         log.info("partition %d: %d hosts restored in %.2f s", partition, len(states), time.monotonic() - began)
 
@@ -294,8 +312,9 @@ class Worker:
             hosts = [host for host, partition in self._partition_of.items() if partition in gone]
             self.pipeline.forget(hosts)
             for host in hosts:
-                self._waiting.pop(host, None)
                 del self._partition_of[host]
+            for tp in [tp for tp in self._pending if tp.partition in gone]:
+                del self._pending[tp]
             self._restored -= gone
 
 
@@ -322,7 +341,7 @@ def read_states(kafka: KafkaSettings, partition: int) -> Mapping[str, list[State
         while reading:
             if time.monotonic() > deadline:
                 raise KafkaException(f"{MODELS}/{partition} was not read to its end within {RESTORE_TIMEOUT_S:.0f} s")
-            for message in consumer.consume(1000, timeout=1.0):
+            for message in consumer.consume(1000, timeout=0.1):
                 error = message.error()
                 if error is not None:
                     if error.code() == KafkaError._PARTITION_EOF:
@@ -360,6 +379,8 @@ def _application(kafka: KafkaSettings, worker: WorkerSettings) -> faust.App:
         broker_request_timeout=90.0,
         broker_commit_interval=1.0,
         consumer_auto_offset_reset="earliest",
+        # Small fetches keep the topics of a host close together when there is a backlog.
+        consumer_max_fetch_size=64 << 10,
         consumer_group_instance_id=worker.instance,
         datadir=str(Path(worker.directory)),
         key_serializer="raw",

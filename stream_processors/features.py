@@ -62,6 +62,16 @@ RARE: Final = frozenset({"errors/s", "events/s", "errors", "events", "rows", "bo
 """Units of metrics whose single events matter: their floor is RARE_FLOOR."""
 RARE_FLOOR: Final = 0.1
 
+MEMORY_SHARE: Final = 0.004
+OF_MEMORY: Final = frozenset(
+    {
+        *(f"mem.{name}" for name in ("active", "anon", "anon_huge", "available", "buffers", "cached", "committed")),
+        *(f"mem.{name}" for name in ("free", "inactive", "mapped", "shmem")),
+        *(f"numa.{name}" for name in ("anon_pages", "file_pages", "mem_free", "mem_used")),
+    }
+)
+"""Amounts that come and go with every process: what of them matters depends on how much memory there is."""
+
 
 @dataclass(frozen=True, slots=True)
 class Feature:
@@ -95,6 +105,8 @@ class FeatureTable:
     metrics     all metrics, in order
     preference  position -> rank of its kind in FEATURES
     floors      position -> smallest scale, in the unit of the feature
+    of_memory   position -> whether it is an amount of the host's memory
+    memory_total  position of the level of mem.total
     """
 
     features: tuple[Feature, ...]
@@ -103,6 +115,8 @@ class FeatureTable:
     metric_of: NDArray[np.intp]
     preference: NDArray[np.intp]
     floors: Floats
+    of_memory: NDArray[np.bool_]
+    memory_total: int
 
     def __len__(self) -> int:
         return len(self.features)
@@ -129,6 +143,8 @@ def feature_table() -> FeatureTable:
         metric_of=np.array([metrics[feature.metric.name] for feature in features]),
         preference=np.array([FEATURES.index(feature.kind) for feature in features]),
         floors=np.array([_floor(feature) for feature in features]),
+        of_memory=np.array([feature.metric.name in OF_MEMORY for feature in features]),
+        memory_total=next(i for i, f in enumerate(features) if (f.metric.name, f.kind) == ("mem.total", "level")),
     )
 
 
@@ -156,6 +172,19 @@ def window_features(stats: Mapping[str, Floats]) -> Singles:
             }
         features[table.slices[subsystem]] = np.concatenate([rows[kind] for kind in FEATURES])
     return features
+
+
+def smallest_scales(matrix: Singles) -> Floats:
+    """Smallest scale of each feature (len(feature_table()),) on a host with these rows (n, len(feature_table())).
+
+    Of a host's memory, MEMORY_SHARE is of no interest, however large the host is.
+    """
+    table = feature_table()
+    total = matrix[:, table.memory_total]
+    if np.isnan(total).all():
+        return table.floors
+    share = MEMORY_SHARE * float(np.nanmedian(total))
+    return np.where(table.of_memory, np.maximum(table.floors, share), table.floors)
 
 
 def _feature(subsystem: str, series: Series, kind: str) -> Feature:

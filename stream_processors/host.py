@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from math import log10
 from statistics import fmean
-from typing import Any
+from typing import Any, Final
 
-from schemas.records import Episode, StateRecord, Telemetry, Verdict
+from schemas.records import Episode, Evidence, StateRecord, Telemetry, Verdict
 from schemas.settings import PipelineSettings
 from stream_processors.attribution import attribute, evidence, explain
 from stream_processors.baseline import Baseline
 from stream_processors.episodes import Tracker
 from stream_processors.features import window_features
 from stream_processors.rows import Row
-from stream_processors.seconds import SECOND_NS, reduce_batch
+from stream_processors.seconds import SECOND_NS, Second, reduce_batch
 from stream_processors.windows import Window, Windows
 
-Result = Verdict | Episode | StateRecord
-
-ANOMALOUS_VOTES = 2
-BACKWARDS_LIMIT = 10
-"""So many messages in a row from before the newest one mean that the clock was set back, and are followed."""
-
-PROGRESS_EVERY = 5
+ANOMALOUS_VOTES: Final = 2
+BACKWARDS_LIMIT: Final = 10
+"""So many messages of a subsystem in a row from before the newest one mean that the clock was set back, and are
+followed."""
+PROGRESS_EVERY: Final = 5
 """Windows, at most, that are worked out again after a crash."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """A host that was silent for so long that its state is dropped; `slots` are those it had."""
+
+    host: str
+    slots: tuple[str, ...]
+
+
+Result = Verdict | Episode | StateRecord | Forgotten
 
 
 class Misplaced(Exception):
@@ -39,9 +48,13 @@ class Misplaced(Exception):
 
 
 class Host:
-    """State of one host. Everything it needs to go on after a restart leaves it as StateRecords: rows and models when
-    they come to be, and its
-    progress after every window."""
+    """State of one host. All it needs to go on after a restart leaves it as StateRecords: rows and models when they
+    come
+    to be, and its progress with each of them, with each episode state, and otherwise every few windows.
+
+    progressed  the progress told last covers all seconds before this one
+    epoch       counts how often the host's clock was set back; what is of an earlier epoch is done with
+    """
 
     def __init__(self, name: str, settings: PipelineSettings) -> None:
         self.name = name
@@ -50,39 +63,36 @@ class Host:
         self.tracker = Tracker(settings)
         self.baseline: Baseline | None = None
         self.rows: dict[int, Row] = {}
-        self.learnt = 0  # rows ever taken
+        self.version = 0  # fits so far
+        self.learnt = 0  # rows taken for the present baseline
         self.calm_windows = 0  # windows since the last row
         self.since_fit = 0
         self.newest: dict[str, tuple[str, int, int]] = {}  # subsystem -> session, sequence, start_ns
-        self.backwards = 0
-        self.progressed: int | None = None  # the progress last told covers all windows that start before it
-        self.untold = 0  # windows since
+        self.backwards: dict[str, int] = {}
+        self.progressed = 0
+        self.epoch = 0
+        self._untold = 0  # windows since the last progress
+        self._owed: list[Result] = []  # to be told with the next results
 
-    def feed(self, batch: Telemetry, arrived: float) -> tuple[list[Result], str]:
-        """Results that the batch makes possible, and how it was taken: added, duplicate, or gap (messages before it
-        are missing).
+    def feed(self, batch: Telemetry, arrived: float, lag_s: float = 0.0) -> tuple[list[Result], str]:
+        """Results that the batch makes possible, and how it was taken: added, duplicate, or gap (messages before it are
+        missing). `arrived` is the time of arrival, s; `lag_s` how long the message lay in its topic.
 
         Raises Misplaced for a message that cannot be placed in time.
         """
-        how = self._order(batch)
         seconds = reduce_batch(batch)
-        taken = [self.windows.add(batch.subsystem, second, arrived) for second in seconds]
+        how = self._order(batch, seconds)
+        taken = [self.windows.add(batch.subsystem, second, arrived, lag_s) for second in seconds]
         if how != "duplicate" and all(each == "late" for each in taken):
-            raise Misplaced(
-                "late", f"{batch.subsystem} of second {seconds[0].second} came after its windows were closed"
-            )
+            detail = f"{batch.subsystem} of second {seconds[0].second} came after its windows were closed"
+            raise Misplaced("late", detail)
         if "added" not in taken:
             how = "duplicate"
         return self._results(self.windows.close()), how
 
-    def pause_before(self, batch: Telemetry) -> float:
-        """Time from the newest sample of any subsystem to the first of `batch`, s; 0 when nothing was heard yet."""
-        newest = max((start_ns for _, _, start_ns in self.newest.values()), default=batch.start_ns)
-        return (batch.start_ns - newest) / SECOND_NS
-
     def tick(self, now: float) -> list[Result]:
-        """Results of time going on without a message: a new host is waited for, to see which subsystems it has, even
-        if its stream has ended.
+        """Results of time going on without a message: a new host is waited for, to see which subsystems it has, even if
+        its stream has ended.
         """
         if self.windows.expected:
             return []
@@ -91,114 +101,149 @@ class Host:
 
     def silence(self) -> list[Result]:
         """The host sends nothing any more: its windows are closed as they are, and so is its episode."""
-        results = self._judge_all(self.windows.flush()) + self.tracker.silence()
+        results = self._results(self.windows.flush())
+        results += self.tracker.end("Closed because the host fell silent")
         return [*results, self._progress()] if results else []
 
-    def restore(self, records: Iterable[StateRecord]) -> None:
-        """Take up the state that `records`, the newest of every slot, describe. Records made for another catalogue
-        are passed over: the host then
-        learns anew. Raises ValueError, KeyError or TypeError for what is no state."""
+    def slots(self) -> tuple[str, ...]:
+        """Slots of the models topic that may hold something of this host."""
+        return ("progress", "model/0", "model/1", *(f"row/{slot}" for slot in range(self.settings.rows)))
+
+    def restore(self, records: Iterable[StateRecord]) -> str | None:
+        """Take up the state that `records`, the newest of every slot, describe. Says what was lost, if anything was:
+        its
+        place in time is kept, and it learns anew.
+
+        Raises whatever a progress that is none trips over; the host is then of no use.
+        """
         by_slot = {record.slot: record for record in records}
         progress = by_slot.get("progress")
         if progress is None:
-            return
+            return f"there is no progress among its {len(by_slot)} records"
         state = json.loads(progress.manifest)
-        self.windows.next_start = self.progressed = state["next_start"]
+        self.windows.next_start = state["next_start"]
         self.windows.expected = dict(state["expected"])
-        self.newest = {name: (place[0], place[1], place[2]) for name, place in state["newest"].items()}
+        self.newest = {name: (str(place[0]), int(place[1]), int(place[2])) for name, place in state["newest"].items()}
         self.tracker = Tracker.restore(self.settings, state["tracker"])
-        self.learnt, self.calm_windows, self.since_fit = state["learnt"], state["calm_windows"], state["since_fit"]
-        for slot in range(min(self.learnt, self.settings.rows)):
-            self.rows[slot] = Row.restore(by_slot[f"row/{slot}"])
-        if state["version"]:
-            self.baseline = Baseline.restore(by_slot[f"model/{state['version'] % 2}"])
+        self.progressed, self.epoch = state["next_start"] or 0, state["epoch"]
+        self.version, self.calm_windows, self.since_fit = state["version"], state["calm_windows"], state["since_fit"]
+        try:
+            self._restore_model(by_slot, state)
+        except (IndexError, KeyError, TypeError, ValueError) as error:
+            self._relearn()
+            self._owed += self.tracker.end("Closed because the model of the host was lost")
+            return f"{type(error).__name__}: {error}"
+        return None
 
-    def _order(self, batch: Telemetry) -> str:
-        place = (batch.session, batch.sequence, batch.start_ns)
+    def _restore_model(self, by_slot: Mapping[str, StateRecord], state: Mapping[str, Any]) -> None:
+        slots = range(min(state["learnt"], state["rows"]))
+        if state["rows"] != self.settings.rows:  # the setting was changed: keep what fits
+            slots = range(min(len(slots), self.settings.rows))
+        self.rows = {slot: Row.restore(by_slot[f"row/{slot}"]) for slot in slots}
+        self.learnt = state["learnt"] if state["rows"] == self.settings.rows else len(self.rows)
+        if state["warm"]:
+            self.baseline = Baseline.restore(by_slot[f"model/{self.version % 2}"])
+
+    def _order(self, batch: Telemetry, seconds: list[Second]) -> str:
         before = self.newest.get(batch.subsystem)
-        if before is None:
-            self.newest[batch.subsystem] = place
-            return "added"
-        session, sequence, start_ns = before
-        if batch.session == session and batch.sequence <= sequence:
-            return "duplicate"
-        if batch.start_ns <= start_ns:
-            self.backwards += 1
-            if self.backwards < BACKWARDS_LIMIT:
-                seconds = (start_ns - batch.start_ns) / SECOND_NS
-                raise Misplaced(
-                    "time-backwards", f"{batch.subsystem} begins {seconds:.1f} s before the message that went before it"
-                )
-            self.windows.restart(batch.start_ns // SECOND_NS)
-            self.newest.clear()
-        self.backwards = 0
-        self.newest[batch.subsystem] = place
-        return "gap" if batch.session == session and batch.sequence > sequence + 1 else "added"
+        if before is not None:
+            session, sequence, start_ns = before
+            if batch.session == session and batch.sequence <= sequence:
+                return "duplicate"
+            if batch.start_ns <= start_ns:
+                if seconds[-1].second >= (self.windows.next_start or 0):
+                    return "duplicate"  # open windows may lack it: read again after a restart, or from a second agent
+                self._backwards(batch, (start_ns - batch.start_ns) / SECOND_NS)
+                before = None
+        self.backwards.pop(batch.subsystem, None)
+        self.newest[batch.subsystem] = (batch.session, batch.sequence, batch.start_ns)
+        follows = before is None or batch.session != before[0] or batch.sequence == before[1] + 1
+        return "added" if follows else "gap"
+
+    def _backwards(self, batch: Telemetry, by_s: float) -> None:
+        strikes = self.backwards[batch.subsystem] = self.backwards.get(batch.subsystem, 0) + 1
+        if strikes < BACKWARDS_LIMIT:
+            detail = f"{batch.subsystem} begins {by_s:.1f} s before the message that went before it"
+            raise Misplaced("time-backwards", detail)
+        self.windows.restart(batch.start_ns // SECOND_NS)
+        self.newest.clear()
+        self.backwards.clear()
+        self.epoch += 1
+        self._owed.append(self._progress())
 
     def _results(self, windows: Iterable[Window]) -> list[Result]:
-        results = self._judge_all(windows)
-        # Progress is told with everything it must agree with, and otherwise now and then: it is what is written most.
-        if self.untold >= PROGRESS_EVERY or any(not isinstance(each, Verdict) for each in results):
+        results: list[Result] = self._owed
+        self._owed = []
+        if results and not isinstance(results[-1], StateRecord):
             results.append(self._progress())
+        for window in windows:
+            fresh = self._judge_safely(window)
+            results += fresh
+            self._untold += 1
+            # Progress is told with everything it must agree with, and otherwise now and then: it is written most.
+            if self._untold >= PROGRESS_EVERY or any(not isinstance(each, Verdict) for each in fresh):
+                results.append(self._progress())
         return results
 
-    def _judge_all(self, windows: Iterable[Window]) -> list[Result]:
-        results: list[Result] = []
-        for window in windows:
-            self.untold += 1
-            results += self._judge(window)
-        return results
+    def _judge_safely(self, window: Window) -> list[Result]:
+        try:
+            return self._judge(window)
+        except Exception as error:  # a fault of ours must cost no window, and no other host
+            reason = f"fault in the pipeline: {type(error).__name__}: {error}"
+            return self._withhold(window, reason)
+
+    def _verdict(self, window: Window, state: str, reason: str = "") -> Verdict:
+        return Verdict(
+            host=self.name,
+            window_start_ns=window.start * SECOND_NS,
+            window_end_ns=window.end * SECOND_NS,
+            state=state,
+            reason=reason,
+            coverage=window.coverage,
+            model_version=self.baseline.version if self.baseline else 0,
+        )
+
+    def _withhold(self, window: Window, reason: str) -> list[Result]:
+        verdict = self._verdict(window, "withheld", reason)
+        return [verdict, *self.tracker.follow(verdict, (), "")]
 
     def _judge(self, window: Window) -> list[Result]:
-        results: list[Result] = []
-        common: dict[str, Any] = {
-            "host": self.name,
-            "window_start_ns": window.start * SECOND_NS,
-            "window_end_ns": window.end * SECOND_NS,
-            "coverage": window.coverage,
-            "model_version": self.baseline.version if self.baseline else 0,
-        }
         if window.coverage < self.settings.coverage:
             lacking = f"; nothing from {', '.join(window.missing)}" if window.missing else ""
-            reason = f"{window.coverage:.0%} of the samples are there, {self.settings.coverage:.0%} are needed{lacking}"
-            return [Verdict(**common, state="withheld", reason=reason)]
+            needed = f"{self.settings.coverage:.0%} are needed{lacking}"
+            return self._withhold(window, f"{window.coverage:.0%} of the samples are there, {needed}")
         features = window_features(window.stats)
         if self.baseline is None:
-            results.append(
-                Verdict(
-                    **common,
-                    state="warming",
-                    reason=f"learning what is normal: window {self.learnt + 1} of {self.settings.warmup_windows}",
-                )
-            )
-            results += self._learn(Row.of(window, features))
-            return results
+            reason = f"learning what is normal: window {self.learnt + 1} of {self.settings.warmup_windows}"
+            return [self._verdict(window, "warming", reason), *self._learn(Row.of(window, features))]
+        self.since_fit += 1
         deviations = self.baseline.deviations(features)
-        scores = self.baseline.score(deviations)
+        scores, strangeness = self.baseline.score(deviations)
         votes = sum(score.vote for score in scores)
-        anomalous = votes >= ANOMALOUS_VOTES
-        verdict = Verdict(
-            **common,
-            state="scored",
+        verdict = replace(
+            self._verdict(window, "scored"),
             scores=scores,
             votes=votes,
             severity=fmean(-log10(score.tail_probability) for score in scores),
-            anomalous=anomalous,
+            anomalous=votes >= ANOMALOUS_VOTES,
         )
-        rows: tuple[Any, ...] = ()
+        rows: tuple[Evidence, ...] = ()
         explanation = ""
-        if anomalous or (votes and self.tracker.open is not None):
-            attribution = attribute(deviations)
+        if verdict.anomalous or (votes and self.tracker.open is not None):
+            attribution = attribute(deviations, strangeness)
             rows = evidence(features, deviations, self.baseline, window)
             explanation = explain(self.name, attribution, rows)
             verdict = replace(verdict, subsystem=attribution.subsystem, shares=attribution.shares)
         episodes = self.tracker.follow(verdict, rows, explanation)
         if self.tracker.open is not None and verdict.subsystem is not None:
             verdict = replace(verdict, episode=self.tracker.open.id)
-        results.append(verdict)
-        results += episodes
-        self.since_fit += 1
-        if not anomalous and self.tracker.open is None:
+        results: list[Result] = [verdict, *episodes]
+        if self.tracker.open is not None:
+            if self.tracker.open.windows >= self.settings.regime_windows:
+                results += self.tracker.end("Closed because it lasts: it is learnt as the new normal")
+                self._relearn()
+        elif not verdict.anomalous:
+            # What was flagged is never learnt.
             self.calm_windows += 1
             if self.calm_windows >= self.settings.row_every:
                 results += self._learn(Row.of(window, features))
@@ -212,12 +257,17 @@ class Host:
         results: list[Result] = [row.record(self.name, f"row/{slot}")]
         due = self.learnt >= self.settings.warmup_windows and self.baseline is None
         if due or (self.baseline is not None and self.since_fit >= self.settings.refit_windows):
-            version = self.baseline.version + 1 if self.baseline else 1
             rows = sorted(self.rows.values(), key=lambda each: each.start)
-            self.baseline = Baseline.fit(rows, version, self.settings)
             self.since_fit = 0
-            results.append(self.baseline.record(self.name, f"model/{version % 2}"))
+            self.baseline = Baseline.fit(rows, self.version + 1, self.settings)
+            self.version += 1
+            results.append(self.baseline.record(self.name, f"model/{self.version % 2}"))
         return results
+
+    def _relearn(self) -> None:
+        self.rows = {}
+        self.baseline = None
+        self.learnt = self.calm_windows = self.since_fit = 0
 
     def _progress(self) -> StateRecord:
         state = {
@@ -225,10 +275,13 @@ class Host:
             "expected": self.windows.expected,
             "newest": self.newest,
             "tracker": self.tracker.state(),
+            "epoch": self.epoch,
+            "rows": self.settings.rows,
             "learnt": self.learnt,
             "calm_windows": self.calm_windows,
             "since_fit": self.since_fit,
-            "version": self.baseline.version if self.baseline else 0,
+            "version": self.version,
+            "warm": self.baseline is not None,
         }
-        self.progressed, self.untold = self.windows.next_start, 0
+        self.progressed, self._untold = self.windows.next_start or 0, 0
         return StateRecord(self.name, "progress", json.dumps(state), {})

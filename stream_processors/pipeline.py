@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from schemas.codec import Rejected
 from schemas.records import StateRecord, Telemetry
 from schemas.settings import PipelineSettings
-from stream_processors.host import Host, Misplaced, Result
+from stream_processors.host import Forgotten, Host, Misplaced, Result
 from stream_processors.seconds import SECOND_NS
 from stream_processors.windows import LONGEST_GAP_S
 
@@ -20,50 +20,51 @@ from stream_processors.windows import LONGEST_GAP_S
 class Pipeline:
     """State of all hosts of this worker.
 
-    counts  how many messages were added, duplicate, gap, late, time-backwards, from-the-future, not-finite
+    counts  how many messages were added, duplicate, gap, late, time-backwards, from-the-future, not-finite; silent
+    hosts
     """
 
     settings: PipelineSettings
     hosts: dict[str, Host] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
-    _heard: dict[str, float] = field(default_factory=dict)
+    # Time in which messages flow, and what it was when a host was last heard or found silent.
     _flow: float = 0.0
     _arrived: float | None = None
+    _heard: dict[str, float] = field(default_factory=dict)
+    _silent: dict[str, float] = field(default_factory=dict)
 
-    def feed(self, batch: Telemetry, arrived: float) -> list[Result]:
-        """Results that `batch` makes possible. `arrived` is its time of arrival, s since 1970-01-01 UTC: now, or in a
-        backtest the end of the batch.
+    def feed(self, batch: Telemetry, arrived: float, lag_s: float = 0.0) -> list[Result]:
+        """Results that `batch` makes possible. `arrived` is when it came here, s since 1970-01-01 UTC: now, or in a
+        backtest the end of the batch. `lag_s` is how long it lay in its topic before.
 
-        Raises Rejected, with reason time-backwards, late or from-the-future, for a sound message that cannot be
-        placed in time; nothing of it is kept.
+        Raises Rejected, with reason time-backwards, late or from-the-future, for a sound message that cannot be placed
+        in time; nothing of it is kept.
         """
-        ahead = batch.start_ns / SECOND_NS - arrived
+        ahead = batch.start_ns / SECOND_NS - (arrived - lag_s)
         if ahead > self.settings.future_s:
             self.counts["from-the-future"] += 1
-            raise Rejected("from-the-future", f"begins {ahead:.0f} s from now; check the host's clock")
-        results: list[Result] = []
-        host = self.hosts.get(batch.host)
-        if host is None:
-            host = self.hosts[batch.host] = Host(batch.host, self.settings)
-        elif host.pause_before(batch) > self.settings.silence_s:
-            results += host.silence()
+            raise Rejected("from-the-future", f"begins {ahead:.0f} s after it was sent; check the host's clock")
         if self._arrived is not None:
             self._flow += min(max(arrived - self._arrived, 0.0), LONGEST_GAP_S)
         self._arrived = arrived
+        host = self.hosts.get(batch.host)
+        if host is None:
+            host = self.hosts[batch.host] = Host(batch.host, self.settings)
         self._heard[batch.host] = self._flow
+        self._silent.pop(batch.host, None)
         if batch.flaws:
             self.counts["not-finite"] += 1
         try:
-            fresh, how = host.feed(batch, arrived)
+            results, how = host.feed(batch, arrived, lag_s)
         except Misplaced as error:
             self.counts[error.reason] += 1
             raise Rejected(error.reason, error.detail) from None
         self.counts[how] += 1
-        return results + fresh
+        return results
 
     def tick(self, now: float) -> list[Result]:
-        """Results of time going on, above all of hosts that are silent while others are heard. To be called about
-        once a second.
+        """Results of time going on: new hosts that were waited for, hosts that fell silent while others are heard, and
+        hosts to be forgotten. To be called about once a second.
 
         Silence is counted in time in which messages flow: silence of all is an outage of what lies between, and says
         nothing about the hosts.
@@ -74,25 +75,39 @@ class Pipeline:
                 results += self.hosts[name].silence()
                 self.counts["silent hosts"] += 1
                 del self._heard[name]
+                self._silent[name] = self._flow
             else:
                 results += self.hosts[name].tick(now)
+        for name, since in list(self._silent.items()):
+            if self._flow - since > self.settings.forget_s:
+                results.append(Forgotten(name, self.hosts[name].slots()))
+                self.forget([name])
         return results
 
-    def covered_until(self, host: str) -> int:
-        """Seconds of `host` before this one are covered by the state that was told last, and may be acknowledged."""
-        known = self.hosts.get(host)
-        return known.progressed or 0 if known else 0
+    def epoch(self, host: str) -> int:
+        """Epoch of `host`, to be kept with a message of it that was fed, for `covers`."""
+        return self.hosts[host].epoch
 
-    def restore(self, host: str, records: Iterable[StateRecord]) -> None:
-        """Take up the state of `host`. Raises ValueError, KeyError or TypeError, and leaves the host new, when
-        `records` are no state.
+    def covers(self, host: str, epoch: int, second: int) -> bool:
+        """Whether the state that was told last covers `second` of `host`, fed in `epoch`: then it may be
+        acknowledged.
+        """
+        known = self.hosts.get(host)
+        return known is None or epoch < known.epoch or second < known.progressed
+
+    def restore(self, host: str, records: Iterable[StateRecord]) -> str | None:
+        """Take up the state of `host`; says what of it was lost, if anything was. Raises whatever records that are no
+        state trip over, and leaves the host new.
         """
         fresh = Host(host, self.settings)
-        fresh.restore(records)
+        lost = fresh.restore(records)
         self.hosts[host] = fresh
+        self._heard[host] = self._flow
+        return lost
 
     def forget(self, hosts: Iterable[str]) -> None:
-        """Drop hosts that another worker has taken over."""
+        """Drop hosts, for instance those that another worker has taken over."""
         for host in hosts:
             self.hosts.pop(host, None)
             self._heard.pop(host, None)
+            self._silent.pop(host, None)

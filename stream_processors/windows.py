@@ -1,10 +1,9 @@
 """Windows of one host in event time.
 
 A window closes when every subsystem of the host has passed its end. One that lags is waited for: `grace_s` of arrival
-time, in which only gaps up to
-LONGEST_GAP_S count, so that reading topics at different speeds (a backlog, a replay) or an outage of the broker
-changes nothing, and a collector that
-died does not stop the others for long. No clock is read: the time of arrival comes with the data.
+time. Only time in which the host's messages come in fresh counts, and of a gap between them no more than
+LONGEST_GAP_S, so that reading topics at different speeds (a backlog, a replay) or an outage of the broker changes
+nothing, and a collector that died does not stop the others for long. No clock is read: times come with the data.
 """
 
 from __future__ import annotations
@@ -21,7 +20,9 @@ from stream_processors.seconds import Floats, Second, Singles, mean_of_present, 
 
 LONGEST_GAP_S: Final = 1.0
 """A host sends several messages a second; a longer gap between two says nothing about a single subsystem."""
-MOST_SECONDS: Final = 600
+FRESH_S: Final = 10.0
+"""A message that lay longer in its topic is backlog: others like it may still be unread."""
+MOST_SECONDS: Final = 1800
 """So many seconds of a host are kept while a subsystem is waited for; then it counts as gone."""
 
 
@@ -79,9 +80,9 @@ class Windows:
     _arrived: float | None = None
     _waited: float = 0.0
 
-    def add(self, subsystem: str, second: Second, arrived: float) -> str:
+    def add(self, subsystem: str, second: Second, arrived: float, lag_s: float = 0.0) -> str:
         """Keep a second. Says "added", "duplicate" (it is there already) or "late" (its last window is closed)."""
-        self.wait(arrived)
+        self.wait(arrived, fresh=lag_s <= FRESH_S)
         self._gone.discard(subsystem)
         self._newest[subsystem] = max(second.second, self._newest.get(subsystem, second.second))
         if self.next_start is not None and second.second < self.next_start:
@@ -92,9 +93,9 @@ class Windows:
         there[subsystem] = second
         return "added"
 
-    def wait(self, now: float) -> None:
+    def wait(self, now: float, *, fresh: bool = True) -> None:
         """Time goes on, with or without a second."""
-        if self._arrived is not None:
+        if self._arrived is not None and fresh:
             self._waited += min(max(now - self._arrived, 0.0), LONGEST_GAP_S)
         self._arrived = now
 

@@ -50,7 +50,7 @@ WRITEBACK = {
 
 @dataclass(frozen=True)
 class Fault:
-    """Adds `effects` (metric -> share of its usual level) to the first instance, from second `begin` to before `end`."""
+    """Adds `effects` (metric -> share of its usual level) to the first instance from second `begin` to before `end`."""
 
     begin: int
     end: int
