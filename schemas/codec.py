@@ -1,8 +1,7 @@
 """Records to bytes and back: Avro single-object encoding (C3 01, CRC-64-AVRO fingerprint of the schema, body).
 
 A reader finds the writer's schema among all published versions and resolves it to the current one. What cannot be
-read is `Rejected` with one of
-REASONS, to count by, and a detail in words; nothing else ever leaves `decode`.
+read is `Rejected` with one of REASONS, to count by, and a detail in words; nothing else ever leaves `decode`.
 """
 
 from __future__ import annotations

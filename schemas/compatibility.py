@@ -1,9 +1,8 @@
 """Which schema changes old readers or old writers could not survive.
 
 Both directions count, because agents, workers and sinks of a fleet are never upgraded at the same moment: new readers
-read old data, and old readers
-read new data. Beyond Avro's own resolution rules, what a metric means may not change under its name: unit, kind and
-dimension are part of it.
+read old data, and old readers read new data. Beyond Avro's own resolution rules, what a metric means may not change
+under its name: unit, kind and dimension are part of it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Recordings: telemetry as it is on the wire, kept in files.
 
 A recording is a directory with one Avro object container file a subsystem (`cpu.avro`, ...), each holding the wire
-records with their schema, so any Avro
-tool reads it and older recordings resolve to the current schema.
+records with their schema, so any Avro tool reads it and older recordings resolve to the current schema.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Settings: one frozen class a service, filled from defaults, a TOML file and the environment, in this order.
 
 Field `x` of the section `agent` is `x` under `[agent]` in the file and REVEAL_AGENT_X in the environment. A `Secret`
-may also come from the file that
-REVEAL_AGENT_X_FILE names; it never shows in print. Whatever is wrong is a `SettingsError` that says where, what, and
-what would be right.
+may also come from the file that REVEAL_AGENT_X_FILE names; it never shows in print. Whatever is wrong is a
+`SettingsError` that says where, what, and what would be right.
 """
 
 from __future__ import annotations

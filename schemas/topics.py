@@ -28,8 +28,8 @@ class TopicSpec:
 
 
 def topic_table(partitions: int, replication: int = -1) -> tuple[TopicSpec, ...]:
-    """All topics. They have the same number of partitions and are keyed by host, so that one worker gets all of a host
-    and writes its results and state to the partition of the same number.
+    """All topics. They have the same number of partitions and are keyed by host, so that one worker gets all of a
+    host and writes its results and state to the partition of the same number.
     """
     delete = {"cleanup.policy": "delete"}
     # The time of arrival at the broker tells a backlog from fresh messages, whatever the hosts' clocks say.

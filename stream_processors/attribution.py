@@ -35,10 +35,8 @@ def attribute(deviations: Singles, strangeness: Mapping[str, float]) -> Attribut
     """Attribution of a window with these `deviations` (len(feature_table()),) whose subsystems are so strange.
 
     A metric weighs ln(1 + excess of its strangest feature over USUAL); a subsystem its strangeness, as its ensemble
-    sees
-    it, times the sum of its STRONGEST heaviest metrics. So a subsystem counts by what is new in it, not by what has
-    been
-    a little off for long.
+    sees it, times the sum of its STRONGEST heaviest metrics. So a subsystem counts by what is new in it, not by what
+    has been a little off for long.
     """
     table = feature_table()
     weights = np.log1p(np.maximum(_by_metric(deviations) - USUAL, 0.0))

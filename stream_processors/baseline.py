@@ -60,8 +60,7 @@ class Baseline:
     """The learnt model of one host.
 
     Each subsystem has an ensemble of its own, calibrated on its own past: what bursts now and then, such as a disk,
-    must
-    not hide what never does, such as a run queue. A detector speaks for the host by its strangest subsystem.
+    must not hide what never does, such as a run queue. A detector speaks for the host by its strangest subsystem.
 
     version        counts the fits of the host from 1
     center, scale  float32 (len(feature_table()),): median and robust scale, NaN where the host lacks the feature
@@ -232,8 +231,8 @@ def _standardise(matrix: Singles, center: Singles, scale: Singles) -> Singles:
 
 
 def _usual_rows(standard: Singles) -> NDArray[np.bool_]:
-    """Rows without what happened only once or twice while learning, such as services starting up: it would stretch the
-    idea of what is normal until nothing is strange. What keeps happening is normal, however strange its rows are.
+    """Rows without what happened only once or twice while learning, such as services starting up: it would stretch
+    the idea of what is normal until nothing is strange. What keeps happening is normal, however strange its rows are.
     """
     strangeness = np.abs(standard).mean(axis=1)
     strange = np.flatnonzero(strangeness > EXTREME * max(float(np.quantile(strangeness, 0.75)), SMALLEST_QUARTILE))

@@ -19,8 +19,7 @@ class Calibration:
     scale.
 
     The exponential tail is the generalised Pareto distribution of shape 0 (Pickands, Statistical inference using
-    extreme
-    order statistics, 1975).
+    extreme order statistics, 1975).
 
     scores     sorted scores of the baseline that were not used to learn it, (n,)
     threshold  score above which a detector votes

@@ -20,9 +20,9 @@ class Round:
 def rounds(results: Iterable[Result | DeadLetter]) -> Iterator[Round]:
     """Rounds to be stored one after the other.
 
-    A host's progress agrees with the rows and models told before it. Later ones may take the slots of those, so a host
-    whose progress is due ends the round before another of its rows or models is stored. Of several progresses of a host
-    in a round the last one counts.
+    A host's progress agrees with the rows and models told before it. Later ones may take the slots of those, so a
+    host whose progress is due ends the round before another of its rows or models is stored. Of several progresses of
+    a host in a round the last one counts.
     """
     current = Round()
     for result in results:

@@ -1,7 +1,7 @@
 """The detectors of the ensemble. Each learns from standardised rows and scores one: higher is stranger.
 
-A detector is a frozen set of plain arrays (`learn` makes it, `arrays`/`restore` carry it through the models topic), so
-that a model is data.
+A detector is a frozen set of plain arrays (`learn` makes it, `arrays`/`restore` carry it through the models topic),
+so that a model is data.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Detector(Protocol):
     @classmethod
     def learn(cls, rows: Singles, seed: int) -> tuple[Self, Floats]:
         """The detector that `rows` teach, and their held-out scores (n,): each by what has not learnt from the row,
-        since
-        scores of learnt rows are too good. Rows (n, features) are standardised, cut at CLIP, without NaN; n >= 16.
+        since scores of learnt rows are too good. Rows (n, features) are standardised, cut at CLIP, without NaN; n >=
+        16.
         """
 
     def score(self, row: Singles) -> float:
@@ -79,10 +79,9 @@ class Mahalanobis:
     """Mahalanobis distance under a principal component model of the rows.
 
     Within the subspace of the components that hold VARIANCE_KEPT of the variance (at most a quarter as many as rows)
-    it is
-    the distance in standard deviations; what lies outside the subspace counts by the residual variance, as in
-    probabilistic PCA (Tipping and Bishop, Probabilistic principal component analysis, 1999). Without the second part a
-    metric that leaves its usual company would hardly be seen.
+    it is the distance in standard deviations; what lies outside the subspace counts by the residual variance, as in
+    probabilistic PCA (Tipping and Bishop, Probabilistic principal component analysis, 1999). Without the second part
+    a metric that leaves its usual company would hardly be seen.
 
     center    (features,) mean of the rows
     axes      (components, features), orthonormal

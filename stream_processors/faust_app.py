@@ -1,14 +1,11 @@
-"""The worker: the pipeline under Faust. The only file here that knows Kafka.
+"""The worker: the pipeline under Faust.
 
 Nothing is lost and nothing appears twice, whatever is killed, because of the order of things. A batch of events is
-worked
-through; its verdicts, episodes, rows, models and dead letters are delivered; then the progress of its hosts; only then
-are events acknowledged: those that the progress covers, and in the order of their offsets, since Faust may commit
-past an
-event that is not acknowledged when it is the only one. A worker that takes over reads the state from the models topic,
-then the events that were not acknowledged: what the progress covers is passed over, and what it does not cover is
-worked
-out again, with the same results.
+worked through; its verdicts, episodes, rows, models and dead letters are delivered; then the progress of its hosts;
+only then are events acknowledged: those that the progress covers, and in the order of their offsets, since Faust may
+commit past an event that is not acknowledged when it is the only one. A worker that takes over reads the state from
+the models topic, then the events that were not acknowledged: what the progress covers is passed over, and what it
+does not cover is worked out again, with the same results.
 """
 
 from __future__ import annotations
@@ -20,29 +17,25 @@ import ssl
 import time
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import faust
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
 from mode.supervisors import CrashingSupervisor
 
-from schemas.codec import Rejected, decode, decode_telemetry, encode
+from schemas.codec import Rejected, decode_telemetry, encode
 from schemas.records import DeadLetter, StateRecord, Telemetry, Verdict, state_key
 from schemas.settings import KafkaSettings, PipelineSettings, WorkerSettings
 from schemas.topics import ANOMALIES, DEAD, MODELS, TELEMETRY, VERDICTS
 from stream_processors.delivery import rounds
 from stream_processors.host import Forgotten, Result
+from stream_processors.kafka import KafkaException, Outgoing, Results, read_states, topic_partitions
 from stream_processors.pipeline import Pipeline
 from stream_processors.seconds import SECOND_NS
 
 log = logging.getLogger("reveal.worker")
-
-Outgoing = tuple[str, int, bytes, bytes | None]
-"""Topic, partition, key and value."""
 
 SERVICE: Final = "worker"
 TOPICS: Final = frozenset({*TELEMETRY.values(), MODELS, VERDICTS, ANOMALIES, DEAD})
@@ -51,49 +44,7 @@ DEAD_A_SECOND: Final = 50.0
 """So many dead letters a second are written; more are only counted and logged, so that a broken producer cannot fill
 the topic.
 """
-RESTORE_TIMEOUT_S: Final = 60.0
 STATISTICS_EVERY_S: Final = 60.0
-
-
-class Results:
-    """Confirmed delivery of results, through an idempotent producer."""
-
-    def __init__(self, kafka: KafkaSettings) -> None:
-        options: dict[str, Any] = {
-            **kafka.client(),
-            "client.id": "reveal-worker",
-            "enable.idempotence": True,
-            "compression.type": "zstd",
-            "partitioner": "murmur2_random",
-            "linger.ms": 2,
-            # For as long as the broker is away the worker waits: results are never given up.
-            "message.timeout.ms": 0,
-            "message.max.bytes": 4 << 20,
-        }
-        self._producer = Producer(options)
-        self._failed: list[str] = []
-
-    async def deliver(self, messages: Iterable[Outgoing]) -> None:
-        """Send (topic, partition, key, value) and wait until all of them are stored. Raises KafkaException when one
-        never can be.
-        """
-        for topic, partition, key, value in messages:
-            while True:
-                try:
-                    self._producer.produce(topic, value, key, partition, on_delivery=self._delivered)
-                    break
-                except BufferError:
-                    await asyncio.to_thread(self._producer.poll, 0.1)
-        waited = 0
-        while await asyncio.to_thread(self._producer.flush, 5.0):
-            waited += 5
-            log.warning("waiting for Kafka to take results, %d s so far", waited)
-        if self._failed:
-            raise KafkaException(f"results were refused: {self._failed[0]} and {len(self._failed) - 1} more")
-
-    def _delivered(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            self._failed.append(f"{message.topic()}: {error}")
 
 
 @dataclass(slots=True)
@@ -114,7 +65,7 @@ class Worker:
         self.settings = worker
         self.pipeline = Pipeline(pipeline)
         self.counts: Counter[str] = Counter()
-        self.results = Results(kafka)
+        self.results = Results(kafka, self._waiting)
         self.app = _application(kafka, worker)
         self._alive: Callable[[], None] = _nothing
         self._lock = asyncio.Lock()
@@ -159,13 +110,12 @@ class Worker:
 
     async def _reach(self, stop: asyncio.Event) -> bool:
         """Wait until Kafka answers and the topics are there; False when asked to stop meanwhile."""
-        admin = AdminClient({**self.kafka.client()})
         wait_s = 0.5
         while not stop.is_set():
             try:
-                there = await asyncio.to_thread(admin.list_topics, timeout=5)
-                missing = sorted(TOPICS - set(there.topics))
-                counts = {name: len(topic.partitions) for name, topic in there.topics.items() if name in TOPICS}
+                counts = await asyncio.to_thread(topic_partitions, self.kafka)
+                counts = {name: count for name, count in counts.items() if name in TOPICS}
+                missing = sorted(TOPICS - set(counts))
                 if missing:
                     log.warning("waiting for topics: %s; `reveal topics` makes them", ", ".join(missing))
                 elif len(set(counts.values())) > 1:
@@ -281,6 +231,10 @@ class Worker:
         )
         return [letter]
 
+    def _waiting(self) -> None:
+        # The worker is not hung, Kafka is away: to start it again would not help.
+        self._alive()
+
     async def _restore(self, partition: int) -> None:
         began = time.monotonic()
         wait_s = 0.25
@@ -290,6 +244,7 @@ class Worker:
                 break
             except KafkaException as error:
                 log.warning("waiting for %s/%d: %s", MODELS, partition, error.args[0])
+            self._waiting()
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, 10.0)
         for host, records in states.items():
@@ -316,57 +271,6 @@ class Worker:
             for tp in [tp for tp in self._pending if tp.partition in gone]:
                 del self._pending[tp]
             self._restored -= gone
-
-
-def read_states(kafka: KafkaSettings, partition: int) -> Mapping[str, list[StateRecord]]:
-    """Newest state records of all hosts of a partition of the models topic. Records that cannot be read are passed
-    over and logged.
-
-    Raises KafkaException when the topic cannot be read to its end within RESTORE_TIMEOUT_S.
-    """
-    options = {
-        **kafka.client(),
-        "group.id": "reveal-restore",
-        "enable.auto.commit": False,
-        "enable.partition.eof": True,
-    }
-    consumer = Consumer(options)
-    newest: dict[bytes, bytes] = {}
-    try:
-        start, end = consumer.get_watermark_offsets(TopicPartition(MODELS, partition), timeout=RESTORE_TIMEOUT_S)
-        if start < end:
-            consumer.assign([TopicPartition(MODELS, partition, start)])
-        deadline = time.monotonic() + RESTORE_TIMEOUT_S
-        reading = start < end
-        while reading:
-            if time.monotonic() > deadline:
-                raise KafkaException(f"{MODELS}/{partition} was not read to its end within {RESTORE_TIMEOUT_S:.0f} s")
-            for message in consumer.consume(1000, timeout=0.1):
-                error = message.error()
-                if error is not None:
-                    if error.code() == KafkaError._PARTITION_EOF:
-                        reading = False
-                        continue
-                    raise KafkaException(error)
-                key, value = message.key(), message.value()
-                if key is None:
-                    continue
-                if value is None:
-                    newest.pop(key, None)
-                else:
-                    newest[key] = value
-    finally:
-        consumer.close()
-    states: dict[str, list[StateRecord]] = {}
-    for key, value in newest.items():
-        try:
-            record = decode(value)
-        except Rejected as error:
-            log.warning("state %r in %s cannot be read: %s", key, MODELS, error)
-            continue
-        if isinstance(record, StateRecord):
-            states.setdefault(record.host, []).append(record)
-    return states
 
 
 def _application(kafka: KafkaSettings, worker: WorkerSettings) -> faust.App:

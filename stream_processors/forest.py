@@ -1,7 +1,7 @@
 """Isolation Forest: fitted by scikit-learn, kept and evaluated as flat arrays.
 
-Score: 2 ** (-mean path length / c(samples)), in (0, 1), higher is stranger (Liu, Ting and Zhou, Isolation Forest, ICDM
-2008); equal to -IsolationForest.score_samples.
+Score: 2 ** (-mean path length / c(samples)), in (0, 1), higher is stranger (Liu, Ting and Zhou, Isolation Forest,
+ICDM 2008); equal to -IsolationForest.score_samples.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class FlatForest:
 def fit_forest(rows: Singles, trees: int, seed: int) -> tuple[FlatForest, Floats]:
     """Forest on `rows` (n, features), float32 without NaN, and the held-out scores (n,) of the rows.
 
-    Each tree learns from half of the rows, at most MOST_SAMPLES; a row's held-out score is that of the trees that have
-    not seen it.
+    Each tree learns from half of the rows, at most MOST_SAMPLES; a row's held-out score is that of the trees that
+    have not seen it.
     """
     from sklearn.ensemble import IsolationForest  # noqa: PLC0415 - only fitting needs scikit-learn
 

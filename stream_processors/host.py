@@ -22,7 +22,8 @@ from stream_processors.windows import Window, Windows
 ANOMALOUS_VOTES: Final = 2
 BACKWARDS_LIMIT: Final = 10
 """So many messages of a subsystem in a row from before the newest one mean that the clock was set back, and are
-followed."""
+followed.
+"""
 PROGRESS_EVERY: Final = 5
 """Windows, at most, that are worked out again after a crash."""
 
@@ -49,8 +50,7 @@ class Misplaced(Exception):
 
 class Host:
     """State of one host. All it needs to go on after a restart leaves it as StateRecords: rows and models when they
-    come
-    to be, and its progress with each of them, with each episode state, and otherwise every few windows.
+    come to be, and its progress with each of them, with each episode state, and otherwise every few windows.
 
     progressed  the progress told last covers all seconds before this one
     epoch       counts how often the host's clock was set back; what is of an earlier epoch is done with
@@ -75,8 +75,8 @@ class Host:
         self._owed: list[Result] = []  # to be told with the next results
 
     def feed(self, batch: Telemetry, arrived: float, lag_s: float = 0.0) -> tuple[list[Result], str]:
-        """Results that the batch makes possible, and how it was taken: added, duplicate, or gap (messages before it are
-        missing). `arrived` is the time of arrival, s; `lag_s` how long the message lay in its topic.
+        """Results that the batch makes possible, and how it was taken: added, duplicate, or gap (messages before it
+        are missing). `arrived` is the time of arrival, s; `lag_s` how long the message lay in its topic.
 
         Raises Misplaced for a message that cannot be placed in time.
         """
@@ -91,8 +91,8 @@ class Host:
         return self._results(self.windows.close()), how
 
     def tick(self, now: float) -> list[Result]:
-        """Results of time going on without a message: a new host is waited for, to see which subsystems it has, even if
-        its stream has ended.
+        """Results of time going on without a message: a new host is waited for, to see which subsystems it has, even
+        if its stream has ended.
         """
         if self.windows.expected:
             return []
@@ -111,8 +111,7 @@ class Host:
 
     def restore(self, records: Iterable[StateRecord]) -> str | None:
         """Take up the state that `records`, the newest of every slot, describe. Says what was lost, if anything was:
-        its
-        place in time is kept, and it learns anew.
+        its place in time is kept, and it learns anew.
 
         Raises whatever a progress that is none trips over; the host is then of no use.
         """

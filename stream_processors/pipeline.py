@@ -37,8 +37,8 @@ class Pipeline:
         """Results that `batch` makes possible. `arrived` is when it came here, s since 1970-01-01 UTC: now, or in a
         backtest the end of the batch. `lag_s` is how long it lay in its topic before.
 
-        Raises Rejected, with reason time-backwards, late or from-the-future, for a sound message that cannot be placed
-        in time; nothing of it is kept.
+        Raises Rejected, with reason time-backwards, late or from-the-future, for a sound message that cannot be
+        placed in time; nothing of it is kept.
         """
         ahead = batch.start_ns / SECOND_NS - (arrived - lag_s)
         if ahead > self.settings.future_s:
@@ -63,8 +63,8 @@ class Pipeline:
         return results
 
     def tick(self, now: float) -> list[Result]:
-        """Results of time going on: new hosts that were waited for, hosts that fell silent while others are heard, and
-        hosts to be forgotten. To be called about once a second.
+        """Results of time going on: new hosts that were waited for, hosts that fell silent while others are heard,
+        and hosts to be forgotten. To be called about once a second.
 
         Silence is counted in time in which messages flow: silence of all is an outage of what lies between, and says
         nothing about the hosts.

@@ -1,10 +1,8 @@
 """Per-second statistics of a telemetry batch: what is kept of the samples.
 
 A metric with several instances is first summarised over them (mean, maximum, spread), sample by sample. Each summary
-is then a series of samples, and
-of a series the statistics of ROWS are kept, which merge: the statistics of three seconds are those of their samples
-together. All series of a subsystem
-are reduced in one go.
+is then a series of samples, and of a series the statistics of ROWS are kept, which merge: the statistics of three
+seconds are those of their samples together. All series of a subsystem are reduced in one go.
 """
 
 from __future__ import annotations
@@ -143,8 +141,7 @@ def merge(earlier: Floats, later: Floats, shift: float) -> Floats:
     """Statistics of both together; `shift` is the time from the start of `earlier` to the start of `later`, s.
 
     Mean and sum of squared differences merge as in Chan, Golub and LeVeque, Updating formulae and a pairwise
-    algorithm for computing sample
-    variances (1979).
+    algorithm for computing sample variances (1979).
     """
     merged = np.empty_like(earlier)
     n_a, n_b = earlier[N], later[N]

@@ -15,7 +15,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its own re-
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
-    NewPartitions,
     NewTopic,
     ResourceType,
 )
@@ -38,37 +37,33 @@ class TopicChange:
     """What was done to one topic. detail: for people."""
 
     name: str
-    action: Literal["created", "grown", "altered"]
+    action: Literal["created", "altered"]
     detail: str
 
 
 def create_topics(
     client_config: ClientConfig, topics: Iterable[TopicSpec], *, timeout_s: float = 30
 ) -> list[TopicChange]:
-    """Create missing topics, add missing partitions, set configurations that differ; returns what was changed.
+    """Create missing topics, set configurations that differ; returns what was changed.
 
     client_config: of librdkafka, `bootstrap.servers` and whatever TLS and SASL need. Configurations that a topic's
     specification does not name are left alone. On return every partition has a leader.
-    Raises TopicError, among others for a topic that has more partitions than specified: Kafka cannot take any away.
+    Raises TopicError, among others for a topic that has another number of partitions than specified.
     """
     deadline = time.monotonic() + timeout_s
     wanted = {spec.name: spec for spec in topics}
     admin = _admin(client_config)
     present = _partitions(admin, timeout_s)
     for spec in wanted.values():
-        if present.get(spec.name, 0) > spec.partitions:
+        if present.get(spec.name, spec.partitions) != spec.partitions:
+            # More of them would move hosts to other partitions, away from their state and their history.
             raise TopicError(
-                f"topic {spec.name} has {present[spec.name]} partitions, {spec.partitions} are wanted, and Kafka "
-                f"cannot take any away: set their number to {present[spec.name]}, or delete the topic with its data"
+                f"topic {spec.name} has {present[spec.name]} partitions, {spec.partitions} are wanted, and their "
+                f"number stays as it is: set REVEAL_KAFKA_PARTITIONS to {present[spec.name]}, or delete the topic with "
+                "its data"
             )
     changes = [
         *_create(admin, [spec for spec in wanted.values() if spec.name not in present], timeout_s),
-        *_grow(
-            admin,
-            [spec for spec in wanted.values() if 0 < present.get(spec.name, 0) < spec.partitions],
-            present,
-            timeout_s,
-        ),
         *_alter(admin, [spec for spec in wanted.values() if spec.name in present and spec.configs], timeout_s),
     ]
     while missing := [
@@ -120,19 +115,6 @@ def _create(admin: AdminClient, specs: list[TopicSpec], timeout_s: float) -> lis
         TopicChange(spec.name, "created", f"{spec.partitions} partitions")
         for spec in specs
         if _result(f"create topic {spec.name}", futures[spec.name], timeout_s, KafkaError.TOPIC_ALREADY_EXISTS)
-    ]
-
-
-def _grow(
-    admin: AdminClient, specs: list[TopicSpec], present: Mapping[str, int], timeout_s: float
-) -> list[TopicChange]:
-    if not specs:
-        return []
-    futures = _call(lambda: admin.create_partitions([NewPartitions(spec.name, spec.partitions) for spec in specs]))
-    for spec in specs:
-        _result(f"add partitions to topic {spec.name}", futures[spec.name], timeout_s)
-    return [
-        TopicChange(spec.name, "grown", f"from {present[spec.name]} to {spec.partitions} partitions") for spec in specs
     ]
 
 
