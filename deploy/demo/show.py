@@ -21,10 +21,10 @@ from deploy.demo.faults import FAULTS, Fault, writeback_bytes
 from deploy.demo.findings import Findings
 from deploy.demo.report import Outcome, clock, show_others, show_outcome
 from deploy.demo.watch import progress
+from deploy.process import describe_exit, reveal_argv, start_bound
 from deploy.stack.errors import StackError
 from deploy.stack.foreground import welcome
 from deploy.stack.ports import check_ports
-from deploy.stack.process import describe_exit, reveal_argv, start_bound
 from deploy.stack.services import Stack, stack
 from deploy.stack.state import LOCK, is_locked, read_state
 from schemas.settings import AgentSettings, ClickHouseSettings, PipelineSettings, load

@@ -19,7 +19,7 @@ from deploy.kafka.errors import LocalKafkaError
 from deploy.kafka.jars import Fetch, JarStore, default_cache, fetch_with_jgo, pinned_jars
 from deploy.kafka.progress import Progress, silent
 from deploy.kafka.runtime import Runtime, StartupCache, java
-from deploy.kafka.tether import tethered
+from deploy.process import bound
 
 POLL_S: Final = 0.02
 FORMAT_TIMEOUT_S: Final = 60
@@ -113,7 +113,7 @@ class LocalKafka:
         with self.output.open("wb") as output:
             # In a session of its own: a Ctrl-C in the terminal is for its owner, who stops it after its clients.
             self._process = subprocess.Popen(
-                tethered(self.command()),
+                bound(self.command(), signal.SIGTERM),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

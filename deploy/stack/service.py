@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from deploy import ready
+from deploy.process import describe_exit, start_bound
 from deploy.stack.health import Heartbeat
-from deploy.stack.process import describe_exit, start_bound
 
 BACKOFF_S: Final = 0.5
 BACKOFF_LIMIT_S: Final = 30.0

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from deploy.kafka.progress import Progress, silent
 from deploy.kafka.server import LocalKafka
+from deploy.process import reveal_argv
 from deploy.stack.health import HttpCheck
-from deploy.stack.process import reveal_argv
 from deploy.stack.service import ServiceSpec
 from schemas.settings import StackSettings, load
 

@@ -145,7 +145,7 @@ def test_missing_package_is_told(tmp_path: Path) -> None:
 
 
 def test_folder_in_the_way_is_not_taken_for_ours(tmp_path: Path) -> None:
-    from deploy.stack.process import reveal_argv
+    from deploy.process import reveal_argv
 
     (tmp_path / "deploy").mkdir()
     (tmp_path / "deploy" / "__init__.py").write_text("raise SystemExit('wrong folder')")

@@ -21,13 +21,13 @@ import pytest
 
 from deploy import logs
 from deploy.kafka.ports import free_ports
+from deploy.process import describe_exit, start_bound
 from deploy.ready import ReadyFile
 from deploy.stack import status
 from deploy.stack.errors import StackError
 from deploy.stack.foreground import welcome
 from deploy.stack.health import Heartbeat, HttpCheck
 from deploy.stack.ports import check_ports, holder
-from deploy.stack.process import describe_exit, start_bound
 from deploy.stack.services import stack
 from deploy.stack.state import ServiceState, StackState, is_locked, lock, read_state, resident_bytes
 from schemas.settings import SettingsError

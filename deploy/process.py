@@ -16,6 +16,14 @@ from deploy.stack.errors import StackError
 CHILD: Final = Path(__file__).with_name("child.py")
 
 
+def bound(argv: Sequence[str], death: int) -> list[str]:
+    """`argv`, which begins with an absolute path, made to get the signal `death` (0: none) when this process ends,
+    however it ends. Linux counts the thread that starts it as its parent: start it from one that lasts.
+    """
+    # -I and -S: this interpreter lives for 20 ms and needs none of the site packages.
+    return [sys.executable, "-I", "-S", str(CHILD), str(os.getpid()), str(int(death)), *argv]
+
+
 def start_bound(
     argv: Sequence[str],
     environ: Mapping[str, str],
@@ -31,8 +39,7 @@ def start_bound(
     if program is None:
         raise StackError(f"there is no program {argv[0]}")
     return subprocess.Popen(
-        # -I and -S: this interpreter lives for 20 ms and needs none of the site packages.
-        [sys.executable, "-I", "-S", str(CHILD), str(os.getpid()), str(int(death)), program, *argv[1:]],
+        bound([program, *argv[1:]], death),
         env=dict(environ),
         stdin=subprocess.DEVNULL,
         stdout=output,
