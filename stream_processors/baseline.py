@@ -94,7 +94,8 @@ class Baseline:
         blocks: dict[str, Block] = {}
         for name, candidates in mine.items():
             values, floors = matrix[:, candidates], smallest_scales(matrix)[candidates]
-            usual = values[_usual_rows(_standardise(values, *_location_and_scale(values, floors)))]
+            # Without the tails, which are what is looked for: they would hide themselves.
+            usual = values[_usual_rows(_standardise(values, *_location_and_scale(values, floors, tails=False)))]
             center[candidates], scale[candidates] = _location_and_scale(usual, floors)
             standard = _standardise(usual, center[candidates], scale[candidates])
             chosen = _prune(standard, candidates, table, settings.correlation)
@@ -209,16 +210,16 @@ def _block(kept: NDArray[np.intp], rows: Singles, chance: float, seed: int) -> B
     )
 
 
-def _location_and_scale(matrix: NDArray[Any], floors: NDArray[Any]) -> tuple[Singles, Singles]:
-    """Median, and the largest of: normal-consistent median absolute deviation, 5-95 % range of a normal, the floor,
-    0.1 % of the median.
+def _location_and_scale(matrix: NDArray[Any], floors: NDArray[Any], *, tails: bool = True) -> tuple[Singles, Singles]:
+    """Median, and the largest of: normal-consistent median absolute deviation, with `tails` 5-95 % range of a normal,
+    the floor, 0.1 % of the median.
     """
     some = ~np.isnan(matrix).all(axis=0)
     center = np.full(matrix.shape[1:], np.nan)
     scale = np.full(matrix.shape[1:], np.nan)
     values = matrix[:, some].astype(np.float64)
     middle = np.nanmedian(values, axis=0)
-    low, high = np.nanquantile(values, (0.05, 0.95), axis=0)
+    low, high = np.nanquantile(values, (0.05, 0.95), axis=0) if tails else (middle, middle)
     spread = 1.4826 * np.nanmedian(np.abs(values - middle), axis=0)
     center[some] = middle
     scale[some] = np.maximum.reduce([spread, (high - low) / 3.29, floors[some], 1e-3 * np.abs(middle)])

@@ -24,6 +24,7 @@ BACKWARDS_LIMIT: Final = 10
 """So many messages of a subsystem in a row from before the newest one mean that the clock was set back, and are
 followed.
 """
+FORMER_SESSIONS: Final = 4
 PROGRESS_EVERY: Final = 5
 """Windows, at most, that are worked out again after a crash."""
 
@@ -68,6 +69,7 @@ class Host:
         self.calm_windows = 0  # windows since the last row
         self.since_fit = 0
         self.newest: dict[str, tuple[str, int, int]] = {}  # subsystem -> session, sequence, start_ns
+        self.former: dict[str, list[str]] = {}  # subsystem -> sessions before that
         self.backwards: dict[str, int] = {}
         self.progressed = 0
         self.epoch = 0
@@ -82,6 +84,8 @@ class Host:
         """
         seconds = reduce_batch(batch)
         how = self._order(batch, seconds)
+        if how == "past":
+            return self._results(()), "duplicate"
         taken = [self.windows.add(batch.subsystem, second, arrived, lag_s) for second in seconds]
         if how != "duplicate" and all(each == "late" for each in taken):
             detail = f"{batch.subsystem} of second {seconds[0].second} came after its windows were closed"
@@ -123,6 +127,7 @@ class Host:
         self.windows.next_start = state["next_start"]
         self.windows.expected = dict(state["expected"])
         self.newest = {name: (str(place[0]), int(place[1]), int(place[2])) for name, place in state["newest"].items()}
+        self.former = dict(state["former"])
         self.tracker = Tracker.restore(self.settings, state["tracker"])
         self.progressed, self.epoch = state["next_start"] or 0, state["epoch"]
         self.version, self.calm_windows, self.since_fit = state["version"], state["calm_windows"], state["since_fit"]
@@ -147,13 +152,18 @@ class Host:
         before = self.newest.get(batch.subsystem)
         if before is not None:
             session, sequence, start_ns = before
-            if batch.session == session and batch.sequence <= sequence:
-                return "duplicate"
+            if batch.start_ns <= start_ns and seconds[-1].second >= self.windows.open_from():
+                return "duplicate"  # open windows may lack it: read again after a restart, or from a second agent
+            if batch.session == session:
+                read = batch.sequence <= sequence
+            else:
+                read = batch.session in self.former.get(batch.subsystem, ())
+            if read:
+                return "past"  # read again after a restart: covered, or of an earlier epoch
             if batch.start_ns <= start_ns:
-                if seconds[-1].second >= (self.windows.next_start or 0):
-                    return "duplicate"  # open windows may lack it: read again after a restart, or from a second agent
                 self._backwards(batch, (start_ns - batch.start_ns) / SECOND_NS)
-                before = None
+            if batch.session != session:
+                self.former[batch.subsystem] = [*self.former.get(batch.subsystem, ()), session][-FORMER_SESSIONS:]
         self.backwards.pop(batch.subsystem, None)
         self.newest[batch.subsystem] = (batch.session, batch.sequence, batch.start_ns)
         follows = before is None or batch.session != before[0] or batch.sequence == before[1] + 1
@@ -165,7 +175,8 @@ class Host:
             detail = f"{batch.subsystem} begins {by_s:.1f} s before the message that went before it"
             raise Misplaced("time-backwards", detail)
         self.windows.restart(batch.start_ns // SECOND_NS)
-        self.newest.clear()
+        # What was read is still known, but says nothing about the time of what comes.
+        self.newest = {name: (session, sequence, 0) for name, (session, sequence, _) in self.newest.items()}
         self.backwards.clear()
         self.epoch += 1
         self._owed.append(self._progress())
@@ -185,9 +196,11 @@ class Host:
         return results
 
     def _judge_safely(self, window: Window) -> list[Result]:
+        before = replace(self.tracker, weights=dict(self.tracker.weights))
         try:
             return self._judge(window)
         except Exception as error:  # a fault of ours must cost no window, and no other host
+            self.tracker = before  # what it has followed is not told
             reason = f"fault in the pipeline: {type(error).__name__}: {error}"
             return self._withhold(window, reason)
 
@@ -250,17 +263,19 @@ class Host:
 
     def _learn(self, row: Row) -> list[Result]:
         slot = self.learnt % self.settings.rows
-        self.rows[slot] = row
-        self.learnt += 1
-        self.calm_windows = 0
+        rows = {**self.rows, slot: row}
         results: list[Result] = [row.record(self.name, f"row/{slot}")]
-        due = self.learnt >= self.settings.warmup_windows and self.baseline is None
+        due = self.learnt + 1 >= self.settings.warmup_windows and self.baseline is None
         if due or (self.baseline is not None and self.since_fit >= self.settings.refit_windows):
-            rows = sorted(self.rows.values(), key=lambda each: each.start)
             self.since_fit = 0
-            self.baseline = Baseline.fit(rows, self.version + 1, self.settings)
+            # Before anything is kept, since a fit that fails leaves nothing to be told.
+            ordered = sorted(rows.values(), key=lambda each: each.start)
+            self.baseline = Baseline.fit(ordered, self.version + 1, self.settings)
             self.version += 1
             results.append(self.baseline.record(self.name, f"model/{self.version % 2}"))
+        self.rows = rows
+        self.learnt += 1
+        self.calm_windows = 0
         return results
 
     def _relearn(self) -> None:
@@ -273,6 +288,7 @@ class Host:
             "next_start": self.windows.next_start,
             "expected": self.windows.expected,
             "newest": self.newest,
+            "former": self.former,
             "tracker": self.tracker.state(),
             "epoch": self.epoch,
             "rows": self.settings.rows,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -179,28 +179,55 @@ def merge(earlier: Floats, later: Floats, shift: float) -> Floats:
     return merged
 
 
+@dataclass(frozen=True, slots=True)
+class _Present:
+    """Metrics of a group that a batch holds: their names, and the columns of the mean of each."""
+
+    group: Group
+    names: tuple[str, ...]
+    columns: NDArray[np.intp]
+
+
+@lru_cache(maxsize=256)
+def _present(subsystem: str, names: tuple[str, ...]) -> tuple[_Present, ...]:
+    """What of the layout a batch with metrics `names` fills; a host sends the same metrics second after second."""
+    there = frozenset(names)
+    found: list[_Present] = []
+    for group in layout(subsystem).groups:
+        rows = [row for row, metric in enumerate(group.metrics) if metric.name in there]
+        if rows:
+            chosen = tuple(group.metrics[row].name for row in rows)
+            found.append(_Present(group, chosen, np.array(rows) + group.start))
+    return tuple(found)
+
+
 def _series(batch: Telemetry, plan: Layout) -> tuple[Floats, dict[str, Singles]]:
     """Samples of all series, (count, series), and by dimension the instances' samples, (metrics, count, instances)."""
     samples = np.full((batch.count, len(plan.series)), np.nan)
     cubes: dict[str, Singles] = {}
-    for group in plan.groups:
-        present = [(i, batch.metrics[m.name]) for i, m in enumerate(group.metrics) if m.name in batch.metrics]
-        if not present:
-            continue
-        columns = np.array([i for i, _ in present]) + group.start
-        cube = np.stack([matrix for _, matrix in present])
+    for present in _present(batch.subsystem, tuple(batch.metrics)):
+        group, columns, size = present.group, present.columns, len(present.group.metrics)
+        cube = np.array([batch.metrics[name] for name in present.names])
         if group.dimension == "host":
             samples[:, columns] = cube[:, :, 0].T
             continue
-        size = len(group.metrics)
-        whole = not np.isnan(cube).any()
-        mean = cube.mean(axis=2, dtype=np.float64) if whole else mean_of_present(cube.astype(np.float64), 2)
-        samples[:, columns] = mean.T
-        samples[:, columns + size] = (cube.max(axis=2) if whole else np.fmax.reduce(cube, axis=2)).T
-        deviation = cube - mean[:, :, None]
-        spread = (deviation * deviation).mean(axis=2) if whole else mean_of_present(deviation * deviation, 2)
-        samples[:, columns + 2 * size] = np.sqrt(spread).T
-        if len(present) == size:
+        width = cube.shape[2]
+        if width == 1:
+            samples[:, columns] = samples[:, columns + size] = values = cube[:, :, 0].T
+            samples[:, columns + 2 * size] = np.where(np.isnan(values), np.nan, 0.0)
+        elif np.isnan(cube).any():
+            mean = mean_of_present(cube.astype(np.float64), 2)
+            deviation = cube - mean[:, :, None]
+            samples[:, columns] = mean.T
+            samples[:, columns + size] = np.fmax.reduce(cube, axis=2).T
+            samples[:, columns + 2 * size] = np.sqrt(mean_of_present(deviation * deviation, 2)).T
+        else:
+            mean = np.add.reduce(cube, axis=2, dtype=np.float64) / width
+            deviation = cube - mean[:, :, None]
+            samples[:, columns] = mean.T
+            samples[:, columns + size] = np.maximum.reduce(cube, axis=2).T
+            samples[:, columns + 2 * size] = np.sqrt(np.add.reduce(deviation * deviation, axis=2) / width).T
+        if len(present.names) == size:
             cubes[group.dimension] = cube
         else:
             full = np.full((size, *cube.shape[1:]), np.nan, dtype=np.float32)
@@ -222,25 +249,30 @@ def mean_of_present(values: NDArray[Any], axis: int) -> NDArray[Any]:
 def _statistics(block: Floats, missing: NDArray[np.bool_], offsets: Floats) -> Floats:
     """Statistics (len(ROWS), series) of samples (count, series) taken at `offsets` (count), s into the second."""
     stats = np.empty((len(ROWS), block.shape[1]))
-    count = len(block)
     gaps = missing.any(axis=0)
+    if not gaps.any():
+        return _dense_statistics(block, offsets)
     dense = ~gaps
     if dense.any():
-        x = block if dense.all() else block[:, dense]
-        part = np.empty((len(ROWS), x.shape[1]))
-        mean = x.mean(axis=0)
-        part[N], part[MEAN] = count, mean
-        part[M2] = np.square(x - mean).sum(axis=0)
-        part[MIN], part[MAX] = x.min(axis=0), x.max(axis=0)
-        part[FIRST], part[LAST] = x[0], x[-1]
-        part[SUM_T], part[SUM_TT] = offsets.sum(), np.square(offsets).sum()
-        part[SUM_TX] = offsets @ x
-        part[ROUGH] = np.abs(np.diff(x, axis=0)).sum(axis=0)
-        part[FIRST_T], part[LAST_T] = offsets[0], offsets[-1]
-        stats[:, dense] = part
-    if gaps.any():
-        stats[:, gaps] = _sparse_statistics(block[:, gaps], ~missing[:, gaps], offsets)
+        stats[:, dense] = _dense_statistics(block[:, dense], offsets)
+    stats[:, gaps] = _sparse_statistics(block[:, gaps], ~missing[:, gaps], offsets)
     return stats
+
+
+def _dense_statistics(x: Floats, offsets: Floats) -> Floats:
+    """As `_statistics`, of series without a missing sample."""
+    part = np.empty((len(ROWS), x.shape[1]))
+    mean = np.add.reduce(x) / len(x)
+    gap = x - mean
+    part[N], part[MEAN] = len(x), mean
+    part[M2] = np.add.reduce(gap * gap)
+    part[MIN], part[MAX] = np.minimum.reduce(x), np.maximum.reduce(x)
+    part[FIRST], part[LAST] = x[0], x[-1]
+    part[SUM_T], part[SUM_TT] = offsets.sum(), offsets @ offsets
+    part[SUM_TX] = offsets @ x
+    part[ROUGH] = np.add.reduce(np.abs(x[1:] - x[:-1]))
+    part[FIRST_T], part[LAST_T] = offsets[0], offsets[-1]
+    return part
 
 
 def _sparse_statistics(x: Floats, there: NDArray[np.bool_], offsets: Floats) -> Floats:

@@ -22,6 +22,10 @@ LONGEST_GAP_S: Final = 1.0
 """A host sends several messages a second; a longer gap between two says nothing about a single subsystem."""
 FRESH_S: Final = 10.0
 """A message that lay longer in its topic is backlog: others like it may still be unread."""
+STALE_SHARE: Final = 0.2
+"""Which subsystems a new host has is not known. In a backlog time counts this much for it, since topics may be read far
+apart; if it did not count at all, the whole backlog would be kept before the first window closes.
+"""
 MOST_SECONDS: Final = 1800
 """So many seconds of a host are kept while a subsystem is waited for; then it counts as gone."""
 
@@ -78,11 +82,13 @@ class Windows:
     _newest: dict[str, int] = field(default_factory=dict)
     _gone: set[str] = field(default_factory=set)
     _arrived: float | None = None
+    _fresh: bool = True
     _waited: float = 0.0
 
     def add(self, subsystem: str, second: Second, arrived: float, lag_s: float = 0.0) -> str:
         """Keep a second. Says "added", "duplicate" (it is there already) or "late" (its last window is closed)."""
-        self.wait(arrived, fresh=lag_s <= FRESH_S)
+        self._fresh = lag_s <= FRESH_S
+        self.wait(arrived)
         self._gone.discard(subsystem)
         self._newest[subsystem] = max(second.second, self._newest.get(subsystem, second.second))
         if self.next_start is not None and second.second < self.next_start:
@@ -93,11 +99,16 @@ class Windows:
         there[subsystem] = second
         return "added"
 
-    def wait(self, now: float, *, fresh: bool = True) -> None:
+    def wait(self, now: float) -> None:
         """Time goes on, with or without a second."""
-        if self._arrived is not None and fresh:
-            self._waited += min(max(now - self._arrived, 0.0), LONGEST_GAP_S)
+        if self._arrived is not None and (self._fresh or not self.expected):
+            share = 1.0 if self._fresh else STALE_SHARE
+            self._waited += share * min(max(now - self._arrived, 0.0), LONGEST_GAP_S)
         self._arrived = now
+
+    def open_from(self) -> int:
+        """Oldest second that may still go into a window."""
+        return min(self._seconds, default=0) if self.next_start is None else self.next_start
 
     def close(self) -> Iterator[Window]:
         """Windows that are complete, or whose missing subsystems were waited for, oldest first."""

