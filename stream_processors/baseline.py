@@ -19,7 +19,7 @@ from stream_processors.calibration import Calibration
 from stream_processors.detectors import CLIP, DETECTORS, Detector
 from stream_processors.features import FEATURES, FeatureTable, feature_table, smallest_scales
 from stream_processors.rows import Names, Place, Row, feature_matrix
-from stream_processors.seconds import Singles
+from stream_processors.seconds import Floats, Singles
 
 EXTREME: Final = 4.0
 """A row this many times stranger than three quarters of the others is a matter of its own."""
@@ -214,16 +214,20 @@ def _location_and_scale(matrix: NDArray[Any], floors: NDArray[Any], *, tails: bo
     """Median, and the largest of: normal-consistent median absolute deviation, with `tails` 5-95 % range of a normal,
     the floor, 0.1 % of the median.
     """
-    some = ~np.isnan(matrix).all(axis=0)
-    center = np.full(matrix.shape[1:], np.nan)
-    scale = np.full(matrix.shape[1:], np.nan)
-    values = matrix[:, some].astype(np.float64)
-    middle = np.nanmedian(values, axis=0)
-    low, high = np.nanquantile(values, (0.05, 0.95), axis=0) if tails else (middle, middle)
-    spread = 1.4826 * np.nanmedian(np.abs(values - middle), axis=0)
-    center[some] = middle
-    scale[some] = np.maximum.reduce([spread, (high - low) / 3.29, floors[some], 1e-3 * np.abs(middle)])
+    values = matrix.astype(np.float64)
+    center, low, high = _quantiles(values, (0.5, 0.05, 0.95) if tails else (0.5, 0.5, 0.5))
+    spread = 1.4826 * _quantiles(np.abs(values - center), (0.5,))[0]
+    scale = np.maximum.reduce([spread, (high - low) / 3.29, floors, 1e-3 * np.abs(center)])
     return center.astype(np.float32), scale.astype(np.float32)
+
+
+def _quantiles(values: Floats, at: tuple[float, ...]) -> Floats:
+    """Quantiles of each column over what is there, (len(at), columns). Columns with gaps are few and take long."""
+    found = np.asarray(np.quantile(values, at, axis=0), dtype=np.float64)
+    gaps = np.isnan(values).any(axis=0)
+    if gaps.any():
+        found[:, gaps] = np.nanquantile(values[:, gaps], at, axis=0)
+    return found
 
 
 def _standardise(matrix: Singles, center: Singles, scale: Singles) -> Singles:

@@ -64,7 +64,7 @@ def fit_forest(rows: Singles, trees: int, seed: int) -> tuple[FlatForest, Floats
     for tree, seen in enumerate(forest.estimators_samples_):
         unseen[tree, seen] = False
     unseen[:, ~unseen.any(axis=0)] = True
-    lengths = np.stack([_path_lengths(each.tree_)[each.apply(rows)] for each in forest.estimators_])
+    lengths = np.stack([_path_lengths(each.tree_)[each.tree_.apply(rows)] for each in forest.estimators_])
     mean = (lengths * unseen).sum(axis=0) / unseen.sum(axis=0)
     return flatten(forest, samples), 2.0 ** (-mean / _norm(samples))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import log10
@@ -73,6 +74,8 @@ class Host:
         self.backwards: dict[str, int] = {}
         self.progressed = 0
         self.epoch = 0
+        # Hosts that came at the same time must not all be fitted again at the same time.
+        self._refit_after = settings.refit_windows + zlib.crc32(name.encode()) % (1 + settings.refit_windows // 4)
         self._untold = 0  # windows since the last progress
         self._owed: list[Result] = []  # to be told with the next results
 
@@ -266,7 +269,7 @@ class Host:
         rows = {**self.rows, slot: row}
         results: list[Result] = [row.record(self.name, f"row/{slot}")]
         due = self.learnt + 1 >= self.settings.warmup_windows and self.baseline is None
-        if due or (self.baseline is not None and self.since_fit >= self.settings.refit_windows):
+        if due or (self.baseline is not None and self.since_fit >= self._refit_after):
             self.since_fit = 0
             # Before anything is kept, since a fit that fails leaves nothing to be told.
             ordered = sorted(rows.values(), key=lambda each: each.start)

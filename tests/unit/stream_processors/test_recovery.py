@@ -65,7 +65,7 @@ def stored(results: Iterable[object]) -> dict[str, StateRecord]:
     return slots
 
 
-@pytest.mark.parametrize("ahead", SUBSYSTEMS)
+@pytest.mark.parametrize("ahead", ["cpu", "storage"])
 @pytest.mark.parametrize("known", [True, False])
 def test_a_deep_backlog_waits_for_its_topics(ahead: str, known: bool) -> None:
     """One topic is read 300 s ahead of the others, 50 messages a second, with a tick each second."""
@@ -94,8 +94,7 @@ def test_the_first_backlog_of_a_host_is_not_kept_to_its_end() -> None:
     assert len(verdicts(results)) == 298
 
 
-@pytest.mark.parametrize("ahead", ["cpu", "storage"])
-@pytest.mark.parametrize("lag_s", [0.0, 600.0])
+@pytest.mark.parametrize(("ahead", "lag_s"), [("cpu", 0.0), ("storage", 600.0)])
 def test_a_gap_read_from_topics_apart(ahead: str, lag_s: float) -> None:
     parts = [*run(["a"], 60), *run(["a"], 200, begin=160)]
     wanted = list(backtest(parts, SETTINGS))
@@ -150,8 +149,7 @@ def restarted_agent(pause_s: int) -> list[Telemetry]:
     return [*run(["a"], 70), *(replace(b, session="s2", sequence=b.sequence - 70 - pause_s) for b in second_life)]
 
 
-@pytest.mark.parametrize("uncommitted", [0, 25])
-@pytest.mark.parametrize("pause_s", [0, 4])
+@pytest.mark.parametrize(("pause_s", "uncommitted"), [(0, 0), (4, 25)])
 def test_an_agent_and_a_worker_that_start_again(pause_s: int, uncommitted: int) -> None:
     batches = restarted_agent(pause_s)
     wanted = list(backtest(batches, SETTINGS))
@@ -187,7 +185,7 @@ def test_a_clock_set_back_and_a_worker_that_starts_again(session: str) -> None:
 
     whole = take(Pipeline(SETTINGS), batches)
     assert min(start for _, start in verdicts(whole)) < (START - 3000) * NANO
-    for crash_at in range(240 + 38, 240 + 80, 3):
+    for crash_at in range(240 + 38, 240 + 80, 7):
         told = take(Pipeline(SETTINGS), batches[:crash_at])
         second_life = Pipeline(SETTINGS)
         assert second_life.restore("a", stored(told).values()) is None
@@ -220,7 +218,6 @@ LOSSES: dict[str, tuple[str, Callable[[StateRecord], StateRecord] | None]] = {
     "a model of another catalogue": ("model/1", other_catalogue),
     "a row of another catalogue": ("row/3", other_row),
     "a model without a manifest": ("model/1", lambda record: replace(record, manifest="")),
-    "a model that is a list": ("model/1", lambda record: replace(record, manifest="[]")),
     "a model without arrays": ("model/1", lambda record: replace(record, arrays={})),
 }
 
