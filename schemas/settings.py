@@ -199,7 +199,7 @@ class WorkerSettings(Settings):
     instance: str = "worker-1"
     directory: str = ".reveal/worker"
     batch: int = 500
-    batch_within_s: float = 0.1
+    batch_within_s: float = 0.05
 
     def check(self) -> None:
         self.require(positive=("batch", "batch_within_s"))

@@ -127,13 +127,15 @@ class Host:
         if progress is None:
             return f"there is no progress among its {len(by_slot)} records"
         state = json.loads(progress.manifest)
-        self.windows.next_start = state["next_start"]
-        self.windows.expected = dict(state["expected"])
+        start = state["next_start"]
+        self.windows.next_start = None if start is None else int(start)
+        self.windows.expected = {str(name): int(second) for name, second in state["expected"].items()}
         self.newest = {name: (str(place[0]), int(place[1]), int(place[2])) for name, place in state["newest"].items()}
-        self.former = dict(state["former"])
+        self.former = {str(name): list(map(str, sessions)) for name, sessions in state["former"].items()}
         self.tracker = Tracker.restore(self.settings, state["tracker"])
-        self.progressed, self.epoch = state["next_start"] or 0, state["epoch"]
-        self.version, self.calm_windows, self.since_fit = state["version"], state["calm_windows"], state["since_fit"]
+        self.progressed, self.epoch = self.windows.next_start or 0, int(state["epoch"])
+        self.version, self.since_fit = int(state["version"]), int(state["since_fit"])
+        self.calm_windows = int(state["calm_windows"])
         try:
             self._restore_model(by_slot, state)
         except (IndexError, KeyError, TypeError, ValueError) as error:
