@@ -83,6 +83,8 @@ class Demo:
         self._announce(keep)
         with self._running(keep) as up:
             self._start(up)
+            # What setting up has left in the page cache would be written back in bursts for half a minute, and be learnt.
+            os.sync()
             self._warm_up(up)
             outcomes = []
             for fault in FAULTS.values():
