@@ -31,6 +31,13 @@ class Attribution:
     shares: Mapping[str, float]
 
 
+def stands_out(deviations: Singles) -> bool:
+    """Whether any metric is beyond USUAL. Without one there is nothing to show an operator, however many small
+    deviations add up.
+    """
+    return bool((np.abs(np.nan_to_num(deviations, nan=0.0)) > USUAL).any())
+
+
 def attribute(deviations: Singles, strangeness: Mapping[str, float]) -> Attribution:
     """Attribution of a window with these `deviations` (len(feature_table()),) whose subsystems are so strange.
 

@@ -177,7 +177,8 @@ class Baseline:
                 mine = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
                 detectors[detector] = kind.restore(mine)
                 scores = np.asarray(arrays[f"calibration {name} {detector}"], dtype=np.float64)
-                calibrations[detector] = Calibration.fit(scores, manifest["chance"] / len(manifest["blocks"]))
+                chance = manifest["chance"] / len(manifest["blocks"])
+                calibrations[detector] = Calibration.fit(scores, chance, kind.RESOLUTION)
             blocks[name] = Block(np.asarray(arrays[f"kept {name}"], dtype=np.int16), detectors, calibrations)
         levels: dict[Place, Levels] = {}
         for key, names in manifest["instances"].items():
@@ -206,7 +207,9 @@ def _block(kept: NDArray[np.intp], rows: Singles, chance: float, seed: int) -> B
     return Block(
         kept=kept.astype(np.int16),
         detectors={name: detector for name, (detector, _) in learnt.items()},
-        calibrations={name: Calibration.fit(scores, chance) for name, (_, scores) in learnt.items()},
+        calibrations={
+            name: Calibration.fit(scores, chance, DETECTORS[name].RESOLUTION) for name, (_, scores) in learnt.items()
+        },
     )
 
 

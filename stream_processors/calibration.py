@@ -33,12 +33,16 @@ class Calibration:
     scale: float
 
     @classmethod
-    def fit(cls, scores: NDArray[np.float64], chance: float) -> Calibration:
-        """From held-out scores (n,), n >= 10, in any order; `chance` of an ordinary score is above the threshold."""
+    def fit(cls, scores: NDArray[np.float64], chance: float, resolution: float) -> Calibration:
+        """From held-out scores (n,), n >= 10, in any order; `chance` of an ordinary score is above the threshold.
+
+        resolution  smallest scale of the tail: on a host that was idle while it was learnt the scores hardly differ,
+                    and the least deviation must not look like a miracle
+        """
         ordered = np.sort(scores)
         start = float(np.quantile(ordered, TAIL_FROM))
         excess = ordered[ordered > start] - start
-        scale = max(float(excess.mean()) if len(excess) else 0.0, 0.01 * abs(start), 1e-9)
+        scale = max(float(excess.mean()) if len(excess) else 0.0, resolution)
         # Few scores say little about a high percentile, so it is read off the fitted tail, not off the largest of them.
         beyond = start + scale * np.log((1 - TAIL_FROM) / chance)
         threshold = beyond if chance < 1 - TAIL_FROM else np.quantile(ordered, 1 - chance)

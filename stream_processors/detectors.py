@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, Self
+from typing import Any, ClassVar, Final, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ Arrays = Mapping[str, NDArray[Any]]
 TREES: Final = 25
 VARIANCE_KEPT: Final = 0.9
 FOLDS: Final = 4
-SMALLEST_RESIDUAL: Final = 0.01
+SMALLEST_RESIDUAL: Final = 0.05
 CLIP: Final = 30.0
 """Standardised values are cut here: beyond, a metric is as strange as can be, and one of them must not drown the
 others.
@@ -30,7 +30,9 @@ others.
 
 
 class Detector(Protocol):
-    """What the ensemble asks of a detector."""
+    """What the ensemble asks of a detector. RESOLUTION is the smallest difference of its scores that means anything."""
+
+    RESOLUTION: ClassVar[float]
 
     @classmethod
     def learn(cls, rows: Singles, seed: int) -> tuple[Self, Floats]:
@@ -53,6 +55,8 @@ class Detector(Protocol):
 @dataclass(frozen=True, slots=True)
 class ZScore:
     """Mean absolute z over the features of a window."""
+
+    RESOLUTION: ClassVar[float] = 0.02
 
     @classmethod
     def learn(cls, rows: Singles, seed: int) -> tuple[Self, Floats]:
@@ -88,6 +92,8 @@ class Mahalanobis:
     scales    (components,) standard deviations along them
     residual  mean square distance of the rows from the subspace
     """
+
+    RESOLUTION: ClassVar[float] = 0.2
 
     center: Singles
     axes: Singles
@@ -143,6 +149,8 @@ class Mahalanobis:
 @dataclass(frozen=True, slots=True)
 class IsolationForest:
     """Isolation Forest of TREES trees, evaluated as flat arrays."""
+
+    RESOLUTION: ClassVar[float] = 0.01
 
     forest: FlatForest
 

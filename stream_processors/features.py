@@ -23,45 +23,76 @@ FEATURES: Final = ("level", "maximum", "variability", "roughness", "trend", "min
 # The order in which pruning prefers them: a level explains itself, a minimum hardly ever says more than the others.
 
 FLOORS: Final[Mapping[str, float]] = {
-    "%": 2.0,
-    "s/s": 0.02,
-    "kHz": 20_000.0,
-    "kB": 4096.0,
-    "B": 4_194_304.0,
-    "B/s": 65_536.0,
-    "KiB/s": 64.0,
-    "sectors/s": 128.0,
-    "us/s": 5_000.0,
-    "ms/s": 5.0,
-    "ns/s": 5_000_000.0,
-    "ms": 1.0,
-    "mC": 1_000.0,
-    "C": 1.0,
-    "mW": 2_000.0,
-    "MHz": 20.0,
-    "tasks": 0.5,
-    "sockets": 2.0,
-    "connections": 2.0,
-    "pages": 256.0,
-    "pages/s": 256.0,
-    "faults/s": 100.0,
-    "interrupts/s": 50.0,
-    "softirqs/s": 50.0,
-    "switches/s": 100.0,
-    "packets/s": 20.0,
-    "segments/s": 20.0,
-    "datagrams/s": 20.0,
-    "requests/s": 5.0,
-    "requests": 1.0,
+    "%": 5.0,
+    "s/s": 0.05,
+    "kHz": 50_000.0,
+    "MHz": 50.0,
+    "kB": 8192.0,
+    "B": 8_388_608.0,
+    "B/s": 262_144.0,
+    "KiB/s": 2048.0,
+    "sectors/s": 4096.0,
+    "us/s": 20_000.0,
+    "ms/s": 50.0,
+    "ns/s": 20_000_000.0,
+    "ms": 5.0,
+    "mC": 2_000.0,
+    "C": 2.0,
+    "mW": 5_000.0,
+    "tasks": 1.0,
+    "sockets": 5.0,
+    "connections": 5.0,
+    "connections/s": 5.0,
+    "forks/s": 5.0,
+    "pages": 512.0,
+    "pages/s": 512.0,
+    "faults/s": 500.0,
+    "events/s": 5.0,
+    "interrupts/s": 200.0,
+    "softirqs/s": 200.0,
+    "switches/s": 500.0,
+    "packets/s": 100.0,
+    "segments/s": 100.0,
+    "datagrams/s": 100.0,
+    "requests/s": 20.0,
+    "requests": 2.0,
 }
-"""Smallest scale of a level by unit: a change below it is of no interest to an operator, however constant the
-baseline was. Other units: DEFAULT_FLOOR.
+"""Smallest scale of a level by unit: a change below it is of no interest to an operator, however constant the baseline
+was; without it the kernel writing back a megabyte every five seconds would be strange on a host that was idle while it
+was learnt. Other units: DEFAULT_FLOOR.
 """
 DEFAULT_FLOOR: Final = 1.0
-RARE: Final = frozenset({"errors/s", "events/s", "errors", "events", "rows", "bool", "enum", "level", "lanes", "gen"})
-"""Units of metrics whose single events matter: their floor is RARE_FLOOR."""
+CHURN_FLOORS: Final[Mapping[str, float]] = {
+    "disk.read_merges": 200.0,
+    "disk.write_merges": 200.0,
+    "disk.discards": 100.0,
+    "numa.hit": 4096.0,
+    "vm.pgfault": 2000.0,
+    "vm.pgfree": 4096.0,
+}
+"""Floors of metrics that come in larger numbers than others of their unit, and mean less."""
+GAUGE_SHARES: Final[Mapping[str, float]] = {
+    "level": 1.0,
+    "maximum": 3.0,
+    "variability": 1.0,
+    "roughness": 2.0,
+    "trend": 1.0,
+    "minimum": 3.0,
+}
+"""Floor of each kind of feature, as a share of that of the level: single samples are noisier than a mean of thirty."""
+RATE_SHARES: Final[Mapping[str, float]] = {**GAUGE_SHARES, "maximum": 10.0, "variability": 3.0}
+"""The same for rates, where what comes at once in one sample of 100 ms is ten times the rate over a second."""
+RARE_UNITS: Final = frozenset({"errors/s", "errors", "rows", "bool", "enum", "level", "lanes", "gen"})
+RARE_METRICS: Final = frozenset(
+    {
+        *("cpu.irq.mce", "cpu.irq.thermal", "vm.oom_kill", "vm.hugetlb_alloc_fail", "softnet.dropped"),
+        *(f"net.{name}" for name in ("rx_errors", "tx_errors", "rx_dropped", "tx_dropped", "rx_fifo", "tx_carrier")),
+        *(f"tcp.{name}" for name in ("in_errs", "backlog_drop", "rcvq_drop", "listen_overflows", "memory_pressures")),
+        *("tcp.abort_on_timeout", "ip.in_discards", "udp.in_errors", "udp.rcvbuf_errors"),
+    }
+)
 RARE_FLOOR: Final = 0.1
-
+"""Floor of what counts faults: a single one matters."""
 MEMORY_SHARE: Final = 0.004
 OF_MEMORY: Final = frozenset(
     {
@@ -192,12 +223,7 @@ def _feature(subsystem: str, series: Series, kind: str) -> Feature:
 
 
 def _floor(feature: Feature) -> float:
-    unit = feature.metric.unit
-    floor = RARE_FLOOR if unit in RARE else FLOORS.get(unit, DEFAULT_FLOOR)
-    # Extremes and steps of single samples are noisier than means of thirty.
-    return (
-        floor
-        * {"level": 1.0, "maximum": 3.0, "minimum": 3.0, "variability": 1.0, "roughness": 2.0, "trend": 1.0}[
-            feature.kind
-        ]
-    )
+    metric = feature.metric
+    rare = metric.unit in RARE_UNITS or metric.name in RARE_METRICS
+    floor = RARE_FLOOR if rare else CHURN_FLOORS.get(metric.name, FLOORS.get(metric.unit, DEFAULT_FLOOR))
+    return floor * (RATE_SHARES if metric.kind == "counter" else GAUGE_SHARES)[feature.kind]

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from schemas.records import Episode, Evidence, StateRecord, Telemetry, Verdict
 from schemas.settings import PipelineSettings
-from stream_processors.attribution import attribute, evidence, explain
+from stream_processors.attribution import attribute, evidence, explain, stands_out
 from stream_processors.baseline import Baseline
 from stream_processors.episodes import Tracker
 from stream_processors.features import window_features
@@ -237,16 +237,17 @@ class Host:
         deviations = self.baseline.deviations(features)
         scores, strangeness = self.baseline.score(deviations)
         votes = sum(score.vote for score in scores)
+        telling = votes > 0 and stands_out(deviations)
         verdict = replace(
             self._verdict(window, "scored"),
             scores=scores,
             votes=votes,
             severity=fmean(-log10(score.tail_probability) for score in scores),
-            anomalous=votes >= ANOMALOUS_VOTES,
+            anomalous=telling and votes >= ANOMALOUS_VOTES,
         )
         rows: tuple[Evidence, ...] = ()
         explanation = ""
-        if verdict.anomalous or (votes and self.tracker.open is not None):
+        if verdict.anomalous or (telling and self.tracker.open is not None):
             attribution = attribute(deviations, strangeness)
             rows = evidence(features, deviations, self.baseline, window)
             explanation = explain(self.name, attribution, rows)

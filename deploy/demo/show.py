@@ -83,7 +83,7 @@ class Demo:
         self._announce(keep)
         with self._running(keep) as up:
             self._start(up)
-            # What setting up has left in the page cache would be written back in bursts for half a minute, and be learnt.
+            # What setting up has left in the page cache would be written back in bursts, and be learnt as normal.
             os.sync()
             self._warm_up(up)
             outcomes = []

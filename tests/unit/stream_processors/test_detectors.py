@@ -70,12 +70,12 @@ def test_mahalanobis_within_the_subspace_is_the_textbook_distance() -> None:
 
 def test_mahalanobis_sees_a_metric_that_leaves_its_company() -> None:
     rng = np.random.default_rng(0)
-    load = rng.standard_normal((200, 1))
-    rows = (load + 0.1 * rng.standard_normal((200, 30))).astype(np.float32)
+    load = 3 * rng.standard_normal((200, 1))
+    rows = (load + 0.5 * rng.standard_normal((200, 30))).astype(np.float32)
     detector = Mahalanobis.fit(rows)
     ordinary = [detector.score(row) for row in rows]
-    together, alone = np.full(30, 2.0, dtype=np.float32), np.zeros(30, dtype=np.float32)
-    alone[4] = 3.0
+    together, alone = np.full(30, 6.0, dtype=np.float32), np.zeros(30, dtype=np.float32)
+    alone[4] = 15.0
     assert np.mean(np.square(ordinary)) == pytest.approx(1.0, rel=0.05)
     assert detector.score(together) < max(ordinary)
     assert detector.score(alone) > 1.5 * max(ordinary)
@@ -104,7 +104,7 @@ def test_held_out_scores_are_those_of_unseen_rows(kind: type[Detector]) -> None:
 
 def test_tail_probabilities_fall_with_the_score_and_never_reach_zero() -> None:
     scores = np.random.default_rng(0).exponential(size=200)
-    calibration = Calibration.fit(scores, 0.01)
+    calibration = Calibration.fit(scores, 0.01, 1e-3)
     tails = [calibration.tail_probability(score) for score in np.linspace(-1, 100, 500)]
     assert tails == sorted(tails, reverse=True)
     assert tails[0] == pytest.approx(1.0, abs=0.01)
@@ -115,12 +115,12 @@ def test_the_threshold_is_the_99th_percentile_of_what_the_scores_come_from() -> 
     rng = np.random.default_rng(0)
     rates = []
     for _ in range(50):
-        calibration = Calibration.fit(rng.exponential(size=120), 0.01)
+        calibration = Calibration.fit(rng.exponential(size=120), 0.01, 1e-3)
         rates.append(np.exp(-calibration.threshold))
     assert np.median(rates) == pytest.approx(0.01, rel=0.5)
 
 
 def test_equal_scores_calibrate() -> None:
-    calibration = Calibration.fit(np.zeros(30), 0.01)
+    calibration = Calibration.fit(np.zeros(30), 0.01, 1e-3)
     assert calibration.tail_probability(0.0) > 0.5
     assert calibration.tail_probability(1.0) == 1e-12
