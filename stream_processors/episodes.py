@@ -11,6 +11,8 @@ from schemas.records import Episode, Evidence, Verdict
 from schemas.settings import PipelineSettings
 from stream_processors.seconds import SECOND_NS
 
+SAME_SHARE = 0.2
+"""A window goes on with an episode when the episode's subsystem has at least this share in it."""
 UPDATE_EVERY = 5
 """An open episode is told again after this many anomalous windows, or when its peak or subsystem changes."""
 
@@ -125,7 +127,9 @@ class Tracker:
     def _continue(self, verdict: Verdict, told: tuple[Evidence, ...], explanation: str) -> list[Episode]:
         before = self.open
         assert before is not None
-        if verdict.subsystem is None or verdict.severity < self.settings.close_severity:
+        # What is strange elsewhere does not prolong it: that is an episode of its own, once this one is closed.
+        same = verdict.shares.get(before.subsystem, 0.0) >= SAME_SHARE
+        if not same or verdict.severity < self.settings.close_severity:
             self.calm += 1
             if self.calm < self.settings.close_windows:
                 return []

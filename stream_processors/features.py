@@ -57,9 +57,9 @@ FLOORS: Final[Mapping[str, float]] = {
     "requests/s": 20.0,
     "requests": 2.0,
 }
-"""Smallest scale of a level by unit: a change below it is of no interest to an operator, however constant the baseline
-was; without it the kernel writing back a megabyte every five seconds would be strange on a host that was idle while it
-was learnt. Other units: DEFAULT_FLOOR.
+"""Smallest scale of a level by unit: a change below it is of no interest to an operator, however constant the
+baseline was; without it the kernel writing back a megabyte every five seconds would be strange on a host that was
+idle while it was learnt. Other units: DEFAULT_FLOOR.
 """
 DEFAULT_FLOOR: Final = 1.0
 CHURN_FLOORS: Final[Mapping[str, float]] = {
@@ -93,15 +93,14 @@ RARE_METRICS: Final = frozenset(
 )
 RARE_FLOOR: Final = 0.1
 """Floor of what counts faults: a single one matters."""
-MEMORY_SHARE: Final = 0.004
-OF_MEMORY: Final = frozenset(
-    {
-        *(f"mem.{name}" for name in ("active", "anon", "anon_huge", "available", "buffers", "cached", "committed")),
-        *(f"mem.{name}" for name in ("free", "inactive", "mapped", "shmem")),
-        *(f"numa.{name}" for name in ("anon_pages", "file_pages", "mem_free", "mem_used")),
-    }
-)
-"""Amounts that come and go with every process: what of them matters depends on how much memory there is."""
+MEMORY_SHARES: Final[Mapping[str, float]] = {
+    **{f"mem.{name}": 0.004 for name in ("anon", "anon_huge", "available", "committed", "mapped", "shmem")},
+    "numa.anon_pages": 0.004,
+    # The page cache and what it leaves free drift with every file that is read or deleted.
+    **{f"mem.{name}": 0.02 for name in ("active", "buffers", "cached", "free", "inactive")},
+    **{f"numa.{name}": 0.02 for name in ("file_pages", "mem_free", "mem_used")},
+}
+"""Floors of amounts that come and go with every process and file, as shares of the host's memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +135,8 @@ class FeatureTable:
     metrics     all metrics, in order
     preference  position -> rank of its kind in FEATURES
     floors      position -> smallest scale, in the unit of the feature
-    of_memory   position -> whether it is an amount of the host's memory
-    memory_total  position of the level of mem.total
+    memory_shares  position -> its share in MEMORY_SHARES, 0 for others
+    memory_total   position of the level of mem.total
     """
 
     features: tuple[Feature, ...]
@@ -146,7 +145,7 @@ class FeatureTable:
     metric_of: NDArray[np.intp]
     preference: NDArray[np.intp]
     floors: Floats
-    of_memory: NDArray[np.bool_]
+    memory_shares: Floats
     memory_total: int
 
     def __len__(self) -> int:
@@ -174,7 +173,7 @@ def feature_table() -> FeatureTable:
         metric_of=np.array([metrics[feature.metric.name] for feature in features]),
         preference=np.array([FEATURES.index(feature.kind) for feature in features]),
         floors=np.array([_floor(feature) for feature in features]),
-        of_memory=np.array([feature.metric.name in OF_MEMORY for feature in features]),
+        memory_shares=np.array([MEMORY_SHARES.get(feature.metric.name, 0.0) for feature in features]),
         memory_total=next(i for i, f in enumerate(features) if (f.metric.name, f.kind) == ("mem.total", "level")),
     )
 
@@ -206,16 +205,14 @@ def window_features(stats: Mapping[str, Floats]) -> Singles:
 
 
 def smallest_scales(matrix: Singles) -> Floats:
-    """Smallest scale of each feature (len(feature_table()),) on a host with these rows (n, len(feature_table())).
-
-    Of a host's memory, MEMORY_SHARE is of no interest, however large the host is.
+    """Smallest scale of each feature (len(feature_table()),) on a host with these rows (n, len(feature_table())):
+    what is of no interest depends on how much memory there is.
     """
     table = feature_table()
     total = matrix[:, table.memory_total]
     if np.isnan(total).all():
         return table.floors
-    share = MEMORY_SHARE * float(np.nanmedian(total))
-    return np.where(table.of_memory, np.maximum(table.floors, share), table.floors)
+    return np.maximum(table.floors, table.memory_shares * float(np.nanmedian(total)))
 
 
 def _feature(subsystem: str, series: Series, kind: str) -> Feature:
