@@ -164,8 +164,8 @@ class Worker:
                 continue
             pending.host, pending.second = batch.host, _last_second(batch)
             pending.epoch = self.pipeline.epoch(batch.host)
-            for flaw in batch.flaws:
-                results += self._bury(message, "not-finite", flaw)
+            if batch.flaws:
+                results += self._bury(message, "not-finite", "; ".join(batch.flaws))
         await self._deliver(results)
         self._acknowledge()
 
