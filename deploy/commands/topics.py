@@ -23,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
     from schemas.topics import topic_table  # noqa: PLC0415
 
     settings = load(KafkaSettings, args.environ, args.file)
-    print(settings.describe())
+    print(settings.describe(), flush=True)
     table = topic_table(settings.partitions, settings.replication)
     deadline = time.monotonic() + args.timeout
     # In small steps, as a Ctrl-C must wait for the one under way. What is wrong is told by create_topics.
