@@ -6,14 +6,13 @@ import argparse
 import json
 import logging
 import os
-import signal
 import sys
 from collections.abc import Sequence
-from types import FrameType
 from typing import Final
 
 from deploy import logs
 from deploy.ready import ReadyFile
+from deploy.signals import stop_flag
 from schemas.settings import AgentSettings, KafkaSettings, load
 
 HELP: Final = "sample this machine and publish its telemetry"
@@ -55,14 +54,7 @@ def _publish(settings: AgentSettings, kafka: KafkaSettings, ready: ReadyFile) ->
     from producers.wiring import new_frame  # noqa: PLC0415
     from schemas.records import Telemetry  # noqa: PLC0415
 
-    stop = False
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        nonlocal stop
-        stop = True
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, on_signal)
+    told_to_stop = stop_flag()
     clock = SystemClock()
     publisher = Publisher(kafka.client(), settings.queue_mb)
     frame = new_frame(settings, clock, lost=publisher.lost)
@@ -75,7 +67,7 @@ def _publish(settings: AgentSettings, kafka: KafkaSettings, ready: ReadyFile) ->
         ready.beat()
 
     agent = Agent(frame, clock, emit)
-    agent.run(lambda: stop)
+    agent.run(told_to_stop)
     frame.close()
     left = publisher.flush(FLUSH_S)
     counts = publisher.counts

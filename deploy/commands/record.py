@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import secrets
-import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Final
 
+from deploy.signals import stop_flag
 from schemas.settings import AgentSettings, KafkaSettings, load
 
 HELP: Final = "record telemetry into a directory"
@@ -33,18 +32,11 @@ def run(args: argparse.Namespace) -> int:
     from schemas.recording import RecordingError, RecordingWriter  # noqa: PLC0415
     from schemas.records import Telemetry  # noqa: PLC0415
 
-    stop = False
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        nonlocal stop
-        stop = True
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, on_signal)
+    told_to_stop = stop_flag()
     began = time.monotonic()
 
     def stopped() -> bool:
-        return stop or (args.seconds is not None and time.monotonic() - began >= args.seconds)
+        return told_to_stop() or (args.seconds is not None and time.monotonic() - began >= args.seconds)
 
     kafka = load(KafkaSettings, args.environ, args.file)
     agent = load(AgentSettings, args.environ, args.file)
