@@ -9,8 +9,9 @@ from typing import Final, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from producers.reading import Host, Source, Texts, Wanted, everything
+
 NAN: Final = float("nan")
-Texts: TypeAlias = Mapping[str, bytes]
 Derive: TypeAlias = Callable[[Mapping[str, NDArray[np.float64]]], Mapping[str, NDArray[np.float64]]]
 
 
@@ -46,16 +47,27 @@ class Parser(Protocol):
         """Parse one sample."""
 
 
+class MakeParser(Protocol):
+    """What makes a parser."""
+
+    def __call__(self, wanted: Wanted = everything) -> Parser:
+        """A parser that may leave out what is not wanted."""
+
+
 @dataclass(frozen=True, slots=True)
 class Collector:
     """One source, or a few files of one kind.
 
     name       as used in the setting `disable`
     files      paths such as proc/stat or sys/devices/system/node/node[0-9]*/meminfo; the first part names a root
-    parser     makes the parser
+    parser     makes the parser, which leaves out instances that are not wanted if it can save work by that; `plain`
+               for one that cannot
     metrics    every metric it can fill, derived ones included
     every_ms   time between readings; 0 is every sample
     may_block  reading can hang in a driver, so it has a thread of its own
+    per        dimension whose instances the first `*` of the files stands for: unwanted ones are not even opened
+    source     makes the source when it is no set of files: counters of the processor, a process, a socket. Its `read`
+               gives bytes under keys of its own, which `parser` takes apart
     defines    dimension whose instances are those that this collector sees, whatever other sources list
     scales     factor from raw to published unit, by metric
     wraps      range of counters that are declared narrower than 64 bit, by metric
@@ -65,15 +77,22 @@ class Collector:
 
     name: str
     files: tuple[str, ...]
-    parser: Callable[[], Parser]
+    parser: MakeParser
     metrics: tuple[str, ...]
     every_ms: int = 0
     may_block: bool = False
+    per: str = ""
+    source: Callable[[Collector, Host], Source] | None = None
     defines: str = ""
     scales: Mapping[str, float] = field(default_factory=dict)
     wraps: Mapping[str, float] = field(default_factory=dict)
     falls: Mapping[str, float] = field(default_factory=dict)
     derive: Derive | None = None
+
+
+def plain(parser: Callable[[], Parser]) -> MakeParser:
+    """A maker of parsers that have no use for what is wanted."""
+    return lambda wanted=everything: parser()
 
 
 def number(token: bytes) -> float:

@@ -9,14 +9,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from producers.collector import Collector, Layout, ParseError, Parser, Texts
+from producers.collector import Collector, Layout, ParseError, Parser
 from producers.rates import Floats, Rates, round_mantissa
-from producers.source import HUNG_NS, InlineSource, Problem, Source, ThreadSource, natural
+from producers.reading import Host, Problem, Source, Texts
+from producers.source import HUNG_NS, InlineSource, ThreadSource, natural
 from schemas.catalogue import Metric, catalogue
 from schemas.records import Telemetry
 
@@ -110,27 +112,27 @@ class Feed:
 class Frame:
     """All collectors of an agent.
 
-    roots        directory of each root that collectors name, such as {"proc": "/proc", "sys": "/sys"}
+    host         what sources may know of the machine
+    every        time between readings of a collector, ms, by name, where it is not the collector's own
     may_block    collectors to be treated as ones that may block, by name
-    monotonic    clock in ns
     lost         samples of a subsystem that were taken and then lost, such as those a full queue refused
     """
 
     def __init__(
         self,
         collectors: Sequence[Collector],
-        roots: Mapping[str, str],
+        host: Host,
         period_ms: int,
         identity: Identity,
-        monotonic: Callable[[], int],
         *,
+        every: Mapping[str, int] = MappingProxyType({}),
         may_block: frozenset[str] = frozenset(),
         lost: Callable[[str], int] = lambda subsystem: 0,
     ) -> None:
         self.period_ms = period_ms
         self.missed = 0
         self._identity = identity
-        self._monotonic = monotonic
+        self._monotonic = host.clock
         self._lost = lost
         self._metrics = catalogue()
         self._sequences: dict[str, int] = {}
@@ -138,12 +140,10 @@ class Frame:
         self._feeds = [
             Feed(
                 collector,
-                ThreadSource(collector, roots, monotonic)
-                if collector.may_block or collector.name in may_block
-                else InlineSource(collector, roots, monotonic),
-                collector.parser(),
+                _source(collector, host, may_block),
+                collector.parser(host.wanted),
                 Rates(collector, self._metrics),
-                max(collector.every_ms, period_ms),
+                max(every.get(collector.name, collector.every_ms), period_ms),
             )
             for collector in collectors
         ]
@@ -158,7 +158,7 @@ class Frame:
                 if slot != feed.slot:
                     feed.slot = slot
                     feed.source.request(now_ns)
-                elif not isinstance(feed.source, ThreadSource):
+                elif not feed.source.later:
                     continue
                 if (reading := feed.source.read(now_ns)) is not None:
                     feed.readings.append((row, *reading))
@@ -198,9 +198,9 @@ class Frame:
                 defined[dimension] = self._union(tuple(dict.fromkeys(names)))
         return pieces, defined
 
-    def threaded(self) -> bool:
-        """Whether some source that exists is read by a thread of its own, so that its values come a little later."""
-        return any(isinstance(feed.source, ThreadSource) and not feed.source.idle() for feed in self._feeds)
+    def waits(self) -> bool:
+        """Whether some source on this machine answers later than it is asked."""
+        return any(feed.source.later and not feed.source.idle() for feed in self._feeds)
 
     def problems(self, hung_ns: int = HUNG_NS) -> list[Problem]:
         """What is wrong with any source at the moment; one that does not answer for `hung_ns` is hung."""
@@ -321,6 +321,14 @@ class Frame:
             names = {name for group in found for name in group}
             union = self._unions[found] = tuple(sorted(names, key=natural))
         return union
+
+
+def _source(collector: Collector, host: Host, may_block: frozenset[str]) -> Source:
+    if collector.source is not None:
+        return collector.source(collector, host)
+    if collector.may_block or collector.name in may_block:
+        return ThreadSource(collector, host)
+    return InlineSource(collector, host)
 
 
 def _spread(segments: Sequence[Segment], rows: list[int], values: Matrix, count: int) -> list[tuple[Segment, Matrix]]:

@@ -38,7 +38,7 @@ def glance(frame: Frame, clock: Clock) -> list[Value]:
     later = 3_600_000 // frame.period_ms
     frame.sample(later, 1)
     # The same tick again only picks up what sources with threads of their own have read meanwhile.
-    clock.sleep(PATIENCE_S if frame.threaded() else 0)
+    clock.sleep(PATIENCE_S if frame.waits() else 0)
     frame.sample(later, 1)
     metrics = catalogue()
     values: list[Value] = []

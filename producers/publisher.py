@@ -11,8 +11,8 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
 from schemas.codec import Rejected, decode_telemetry, encode
-from schemas.records import Telemetry
-from schemas.topics import TELEMETRY
+from schemas.records import Event, Telemetry
+from schemas.topics import EVENTS, TELEMETRY
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class Publisher:
             logger=quiet,
         )
 
-    def publish(self, record: Telemetry) -> bool:
+    def publish(self, record: Telemetry | Event) -> bool:
         """Queue `record`; False when it had to be dropped. Raises nothing: no record may stop the agent."""
         try:
             if self._send(record):
@@ -82,10 +82,11 @@ class Publisher:
         except (KafkaException, ValueError) as error:
             log.error("dropped a message of %s: %s", record.subsystem, error)
         self.counts.dropped += 1
-        self._lost[record.subsystem] = self._lost.get(record.subsystem, 0) + record.count
+        if isinstance(record, Telemetry):
+            self._lost[record.subsystem] = self._lost.get(record.subsystem, 0) + record.count
         return False
 
-    def publish_all(self, record: Telemetry) -> None:
+    def publish_all(self, record: Telemetry | Event) -> None:
         """Queue `record`, waiting for room. Raises KafkaUnreachableError when there is none within a minute."""
         deadline = self._clock() + 60
         while not self._send(record):
@@ -126,10 +127,10 @@ class Publisher:
         """Raises KafkaUnreachableError unless a broker answers within `seconds`."""
         _check(self._producer, self._servers, seconds)
 
-    def _send(self, record: Telemetry) -> bool:
+    def _send(self, record: Telemetry | Event) -> bool:
         try:
             self._producer.produce(
-                TELEMETRY[record.subsystem],
+                EVENTS if isinstance(record, Event) else TELEMETRY[record.subsystem],
                 value=encode(record),
                 key=record.host.encode(),
                 on_delivery=self._on_delivery,

@@ -8,12 +8,12 @@ import logging
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Final, Protocol
+from collections.abc import Iterator
+from typing import Final
 
 from producers.collector import Collector
 from producers.files import KeptFile
+from producers.reading import Host, Problem, Texts
 
 log = logging.getLogger(__name__)
 
@@ -24,42 +24,6 @@ RESCAN_NS: Final = 10 * SECOND_NS
 HUNG_NS: Final = 5 * SECOND_NS
 # What will not come by itself: not in this kernel, switched off, or not allowed.
 PERMANENT: Final = frozenset({errno.ENOENT, errno.EOPNOTSUPP, errno.EACCES, errno.EPERM, errno.ENOTDIR})
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """A file or pattern that gives nothing: kind is missing, failing or hung, reason is in words."""
-
-    collector: str
-    path: str
-    kind: str
-    reason: str
-
-
-class Source(Protocol):
-    """What the frame reads from."""
-
-    @property
-    def errors(self) -> int:
-        """Failures so far."""
-
-    def read(self, now_ns: int) -> tuple[int, Mapping[str, bytes]] | None:
-        """Monotonic time and text by file of what can be read now; None when there is nothing new."""
-
-    def request(self, now_ns: int) -> None:
-        """A reading is due."""
-
-    def problems(self, now_ns: int, hung_ns: int) -> list[Problem]:
-        """What is wrong at the moment; an answer that takes longer than `hung_ns` is."""
-
-    def failed(self, reason: str, now_ns: int) -> None:
-        """What was read could not be used: leave the source alone for a while."""
-
-    def understood(self) -> None:
-        """What was read could be used."""
-
-    def close(self) -> None:
-        """Give up all descriptors."""
 
 
 class _Entry:
@@ -94,22 +58,23 @@ class _Entry:
 
 
 class InlineSource:
-    """A source whose files are read where `read` is called. `roots` maps the first part of a path to its directory."""
+    """A source whose files are read where `read` is called."""
 
-    def __init__(
-        self, collector: Collector, roots: Mapping[str, str], clock: Callable[[], int], *, patient: bool = False
-    ) -> None:
+    later = False
+
+    def __init__(self, collector: Collector, host: Host, *, patient: bool = False) -> None:
         self.collector = collector
         self.errors = 0
-        self._roots = roots
-        self._clock = clock
+        self._roots = host.roots
+        self._clock = host.clock
+        self._wanted = host.wanted
         self._patient = patient
         self._entries: list[_Entry] = []
         self._unmatched: list[str] = []
         self._text = _Entry(collector.name, KeptFile(""))
         self._scan_ns = 0
 
-    def read(self, now_ns: int) -> tuple[int, Mapping[str, bytes]] | None:
+    def read(self, now_ns: int) -> tuple[int, Texts] | None:
         """As in Source."""
         if now_ns >= self._scan_ns:
             self._scan(now_ns)
@@ -139,6 +104,10 @@ class InlineSource:
         """As in Source."""
         if self._text.kind:
             self._text.recovered()
+
+    def idle(self) -> bool:
+        """As in Source."""
+        return not self._entries
 
     def problems(self, now_ns: int, hung_ns: int = HUNG_NS) -> list[Problem]:
         """As in Source."""
@@ -191,19 +160,25 @@ class InlineSource:
             return
         root, _, rest = pattern.partition("/")
         # Numbers in names count as numbers: cpu10 comes after cpu9.
+        per, before = self.collector.per, rest.partition("*")[0]
         for path in sorted(glob.glob(rest, root_dir=self._roots[root]), key=natural):
-            yield f"{root}/{path}"
+            # The directory whose name the first star completes is the instance.
+            start = before.rfind("/") + 1
+            if not per or self._wanted(per, path[start:].partition("/")[0]):
+                yield f"{root}/{path}"
 
 
 class ThreadSource:
     """A source that may block: a daemon thread of its own reads it on request, and the frame picks up what came."""
 
-    def __init__(self, collector: Collector, roots: Mapping[str, str], clock: Callable[[], int]) -> None:
+    later = True
+
+    def __init__(self, collector: Collector, host: Host) -> None:
         self.collector = collector
-        self._inner = InlineSource(collector, roots, clock, patient=True)
-        self._clock = clock
+        self._inner = InlineSource(collector, host, patient=True)
+        self._clock = host.clock
         self._requests: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        self._latest: tuple[int, Mapping[str, bytes]] | None = None
+        self._latest: tuple[int, Texts] | None = None
         self._asked_ns = 0
         self._quiet_ns = 0
         self._thread: threading.Thread | None = None
@@ -223,13 +198,13 @@ class ThreadSource:
         self._asked_ns = now_ns
         self._requests.put(True)
 
-    def read(self, now_ns: int) -> tuple[int, Mapping[str, bytes]] | None:
+    def read(self, now_ns: int) -> tuple[int, Texts] | None:
         """The reading that came since the last call."""
         latest, self._latest = self._latest, None
         return latest
 
     def idle(self) -> bool:
-        """Whether there is nothing to be read."""
+        """As in Source."""
         return self._quiet_ns > 0
 
     def failed(self, reason: str, now_ns: int) -> None:

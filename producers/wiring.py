@@ -13,32 +13,53 @@ from producers.collector import Collector
 from producers.collectors import COLLECTORS
 from producers.files import mounted_over
 from producers.frame import Frame, Identity
+from producers.notices import Notices
+from producers.reading import Host
+from producers.selection import Selection
+from producers.vitals import Vitals
 from schemas.settings import AgentSettings, SettingsError
 
 
-def enabled(disable: Sequence[str]) -> list[Collector]:
+def enabled(disable: Sequence[str], setting: str = "disable") -> list[Collector]:
     """All collectors but those in `disable`. Raises SettingsError for a name that is none."""
     known = [collector.name for collector in COLLECTORS]
     if strange := [name for name in disable if name not in known]:
         raise SettingsError(
-            f"[agent] disable: there is no collector {', '.join(strange)}; there are {', '.join(known)}"
+            f"[agent] {setting}: there is no collector {', '.join(strange)}; there are {', '.join(known)}"
         )
     return [collector for collector in COLLECTORS if collector.name not in disable]
 
 
 def new_frame(
-    settings: AgentSettings, clock: Clock, *, lost: Callable[[str], int] = lambda subsystem: 0, session: str = ""
+    settings: AgentSettings,
+    clock: Clock,
+    *,
+    notices: Notices | None = None,
+    vitals: Vitals | None = None,
+    lost: Callable[[str], int] = lambda subsystem: 0,
+    session: str = "",
 ) -> Frame:
     """A frame over this machine, with a session of its own. Raises SettingsError for settings that do not fit it."""
     if not Path(settings.procfs).is_dir():
         raise SettingsError(f"[agent] procfs: {settings.procfs} is no directory (is this Linux?)")
     collectors = enabled(settings.disable)
     identity = Identity(settings.host or socket.gethostname(), session or secrets.token_hex(8), _version())
+    wanted = Selection(
+        {
+            "interface": settings.interfaces,
+            "disk": settings.disks,
+            "filesystem": settings.filesystems,
+            "gpu": settings.gpus,
+        }
+    )
     # What a program such as lxcfs serves in the place of a file of /proc may never answer.
     mounted = {f"proc/{path}" for path in mounted_over(_mountinfo(), settings.procfs)}
     may_block = frozenset(collector.name for collector in collectors if mounted.intersection(collector.files))
     roots = {"proc": settings.procfs, "sys": settings.sysfs}
-    return Frame(collectors, roots, settings.period_ms, identity, clock.monotonic_ns, may_block=may_block, lost=lost)
+    every = settings.cadences()
+    enabled(tuple(every), "every")
+    host = Host(roots, clock.monotonic_ns, wanted, settings, notices or Notices(), vitals or Vitals())
+    return Frame(collectors, host, settings.period_ms, identity, every=every, may_block=may_block, lost=lost)
 
 
 def _mountinfo() -> bytes:

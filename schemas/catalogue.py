@@ -24,6 +24,7 @@ class Metric:
     dimension  what its instances are: host (one, named ""), core, node, interface, disk, gpu, ...
     source     where it is read
     doc        what it reveals
+    scored     whether detectors look at it: false for what the agent says of itself and for bit masks
     """
 
     name: str
@@ -34,11 +35,12 @@ class Metric:
     dimension: str
     source: str
     doc: str
+    scored: bool = True
 
 
 @cache
 def schema_text(name: str) -> str:
-    """Text of the current schema `name` (cpu, ..., verdict, anomaly, dead, state)."""
+    """Text of the current schema `name` (cpu, ..., verdict, anomaly, dead, state, event)."""
     return resources.files("schemas").joinpath("avro", f"{name}.avsc").read_text(encoding="utf-8")
 
 
@@ -72,6 +74,7 @@ def metrics_of(subsystem: str, schema: Mapping[str, Any]) -> list[Metric]:
             dimension=field["dimension"],
             source=field["source"],
             doc=field["doc"],
+            scored=field.get("scored", True),
         )
         for field in schema["fields"]
         if "metric" in field

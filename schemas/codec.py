@@ -19,7 +19,7 @@ from fastavro.schema import fingerprint, parse_schema, to_parsing_canonical_form
 from numpy.typing import NDArray
 
 from schemas.catalogue import SUBSYSTEMS, Metric, metrics_of, schema_text
-from schemas.records import DeadLetter, DetectorScore, Episode, Evidence, Record, StateRecord, Telemetry, Verdict
+from schemas.records import DeadLetter, DetectorScore, Episode, Event, Evidence, Record, StateRecord, Telemetry, Verdict
 from schemas.versions import published
 
 MARKER: Final = b"\xc3\x01"
@@ -36,11 +36,13 @@ REASONS: Final = (
     "wrong-dimensions",
     "not-finite",
 )
+SEVERITIES: Final = ("info", "warning", "critical")
 RESULT_SCHEMAS: Final[Mapping[str, type]] = {
     "verdict": Verdict,
     "anomaly": Episode,
     "dead": DeadLetter,
     "state": StateRecord,
+    "event": Event,
 }
 
 
@@ -122,7 +124,7 @@ def decode_telemetry(data: bytes | None) -> Telemetry:
 
 @cache
 def current_schema(name: str) -> Schema:
-    """Current schema `name` (a subsystem, verdict, anomaly, dead or state)."""
+    """Current schema `name` (a subsystem, verdict, anomaly, dead, state or event)."""
     raw = json.loads(schema_text(name))
     metrics = tuple(metrics_of(name, raw)) if name in SUBSYSTEMS else ()
     return Schema(name, _parsed(raw), MARKER + schema_fingerprint(raw), metrics)
@@ -253,7 +255,7 @@ def _matrices(
 _NAMES: Final[Mapping[type, str]] = {kind: name for name, kind in RESULT_SCHEMAS.items()}
 
 
-def _result_dict(record: Verdict | Episode | DeadLetter | StateRecord) -> dict[str, Any]:
+def _result_dict(record: Verdict | Episode | DeadLetter | StateRecord | Event) -> dict[str, Any]:
     body: dict[str, Any] = {name: getattr(record, name) for name in record.__slots__}
     if isinstance(record, Verdict):
         body["scores"] = [{name: getattr(score, name) for name in DetectorScore.__slots__} for score in record.scores]
@@ -267,16 +269,29 @@ def _result_dict(record: Verdict | Episode | DeadLetter | StateRecord) -> dict[s
     return body
 
 
-def _result(values: dict[str, Any], schema: Schema) -> Verdict | Episode | DeadLetter | StateRecord:
+def _result(values: dict[str, Any], schema: Schema) -> Verdict | Episode | DeadLetter | StateRecord | Event:
     kind = RESULT_SCHEMAS[schema.name]
     if kind is Verdict:
         values["scores"] = tuple(DetectorScore(**score) for score in values["scores"])
     elif kind is Episode:
         values["evidence"] = tuple(Evidence(**row) for row in values["evidence"])
+    elif kind is Event:
+        _check_event(values)
     elif kind is StateRecord:
         values["arrays"] = {name: _array(name, array) for name, array in values["arrays"].items()}
-    record: Verdict | Episode | DeadLetter | StateRecord = kind(**values)
+    record: Verdict | Episode | DeadLetter | StateRecord | Event = kind(**values)
     return record
+
+
+def _check_event(values: Mapping[str, Any]) -> None:
+    if not values["host"] or "\0" in values["host"]:
+        raise Rejected("wrong-record", f"host name {values['host']!r}")
+    if values["subsystem"] not in SUBSYSTEMS:
+        raise Rejected("wrong-record", f"subsystem {values['subsystem']!r}")
+    if values["severity"] not in SEVERITIES:
+        raise Rejected("wrong-record", f"severity {values['severity']!r}")
+    if not 0 < values["time_ns"] < 2**63 or values["sequence"] < 0:
+        raise Rejected("wrong-record", f"time {values['time_ns']} ns, sequence {values['sequence']}")
 
 
 def _array(name: str, array: Mapping[str, Any]) -> NDArray[np.generic]:

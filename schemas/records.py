@@ -109,6 +109,58 @@ class Episode:
 
 
 @dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened on a host at one moment; identity (host, session, sequence). Fields as in event.avsc.
+
+    kind      one of EVENT_KINDS
+    severity  info, warning or critical
+    """
+
+    host: str
+    session: str
+    sequence: int
+    time_ns: int
+    kind: str
+    subsystem: str
+    severity: str
+    message: str
+    source: str
+    instance: str = ""
+    code: int | None = None
+    agent: str = ""
+
+
+EVENT_KINDS: Mapping[str, str] = {
+    "xid": "an error that the NVIDIA driver reports by number",
+    "gpu_lost": "a GPU that does not answer any more, or fell off the bus",
+    "gpu_back": "a GPU that answers again",
+    "machine_check": "a hardware error that the processor reports",
+    "memory_error": "a corrected or uncorrected error of main memory",
+    "soft_lockup": "a CPU that did not schedule for many seconds",
+    "hard_lockup": "a CPU that did not even take interrupts",
+    "rcu_stall": "a CPU or task that holds up the kernel's grace periods",
+    "hung_task": "a task that waits without being interruptible for minutes",
+    "oom_kill": "a process that the kernel killed to get memory",
+    "link_down": "a network link that went down",
+    "link_up": "a network link that came up",
+    "device_gone": "a CPU, interface, disk or other device that went away",
+    "device_back": "a device that came, or came back",
+    "disk_error": "a request that a disk answered with an error",
+    "filesystem_error": "a file system that found itself damaged or turned read-only",
+    "pcie_error": "an error that a PCIe port or device reports",
+    "thermal": "a processor or device that reports heat",
+    "clock_step": "a wall clock that was set",
+    "suspend": "a machine that stood still for a while",
+    "source_hung": "a source of the agent that does not answer",
+    "source_back": "a source of the agent that answers again",
+    "collector_shed": "a collector that the agent switched off to stay within its budget",
+    "collector_back": "a collector that the agent switched on again",
+    "samples_lost": "samples or messages that could not be kept",
+}
+"""Kinds of events, with what they are."""
+
+
+@dataclass(frozen=True, slots=True)
 class DeadLetter:
     """A message that could not be used, with the reason; identity (topic, partition, offset, reason)."""
 
@@ -144,4 +196,4 @@ def state_key(host: str, slot: str) -> bytes:
     return f"{host}\0{slot}".encode()
 
 
-Record = Telemetry | Verdict | Episode | DeadLetter | StateRecord
+Record = Telemetry | Verdict | Episode | DeadLetter | StateRecord | Event

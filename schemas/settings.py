@@ -12,7 +12,7 @@ import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T", bound="Settings")
 
@@ -110,24 +110,89 @@ class ClickHouseSettings(Settings):
         self.require(ports=("port",))
 
 
+VIRTUAL_INTERFACES: Final = tuple(
+    f"!{name}"
+    for name in (
+        *("lo", "veth*", "docker*", "br-*", "virbr*", "vnet*", "tap*", "tun*", "cni*", "cali*", "cilium*", "lxc*"),
+        *("flannel*", "kube-*", "nodelocaldns", "dummy*", "ifb*", "sit*", "gre*", "gretap*", "erspan*", "ip6tnl*"),
+        *("ip6gre*", "ip6_vti*", "ip_vti*", "tunl*", "wg*", "vxlan*", "geneve*", "podman*", "ovs-*", "azv*", "weave*"),
+    )
+)
+"""Names that container engines, bridges and tunnels give: their traffic is that of the real interfaces."""
+
+
 @dataclass(frozen=True, slots=True)
 class AgentSettings(Settings):
-    """The agent on every host. An empty `host` is the machine's own name."""
+    """The agent on every host. An empty `host` is the machine's own name.
+
+    procfs, sysfs, rootfs  where the host's /proc, /sys and / are, for an agent in a container
+    kmsg, nvml             the kernel's log and NVIDIA's library; an empty `kmsg` reads none, an empty `nvml` is the
+                           library that the system finds
+    disable                names of collectors that stay off
+    every                  time between readings by collector, such as "numa=5000", ms
+    interfaces, disks, filesystems, gpus
+                           which instances are read: shell patterns, "!" before one excludes, the first that matches
+                           decides; what no pattern matches is read if the list only excludes
+    queue_mb, spool, spool_mb
+                           memory for messages on their way; directory (an empty one keeps nothing) and size of the
+                           spool
+    budget_pct, budget_mb  what the agent may take, % of one core over a minute and MB resident, before it leaves out
+                           its dearest collectors; 0 is no limit
+    adaptive, quiet_period_ms
+                           whether a quiet host is sampled less often, and how often
+    http_host, http_port   where /metrics, /healthz and /readyz are served; port 0 serves nothing
+    """
 
     SECTION = "agent"
     host: str = ""
     period_ms: int = 100
     procfs: str = "/proc"
     sysfs: str = "/sys"
+    rootfs: str = "/"
+    kmsg: str = "/dev/kmsg"
+    nvml: str = ""
     disable: tuple[str, ...] = ()
+    every: tuple[str, ...] = ()
+    interfaces: tuple[str, ...] = VIRTUAL_INTERFACES
+    disks: tuple[str, ...] = ()
+    filesystems: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
     queue_mb: int = 64
+    spool: str = ".reveal/spool"
+    spool_mb: int = 256
+    budget_pct: float = 5.0
+    budget_mb: int = 200
+    adaptive: bool = False
+    quiet_period_ms: int = 500
+    http_host: str = "127.0.0.1"
+    http_port: int = 19101
 
     def check(self) -> None:
-        self.require(positive=("period_ms", "queue_mb"))
+        self.require(positive=("period_ms", "queue_mb", "spool_mb"))
+        for name in ("budget_pct", "budget_mb"):
+            if getattr(self, name) < 0:
+                raise SettingsError(f"[agent] {name} must not be below zero")
+        if not 0 <= self.http_port <= 65535:
+            raise SettingsError(f"[agent] http_port must be a port, or 0 for none, not {self.http_port}")
+        self.cadences()
+        if self.adaptive and (1000 % self.period_ms or 1000 % self.quiet_period_ms):
+            raise SettingsError("[agent] adaptive: period_ms and quiet_period_ms must divide 1000")
+        if self.adaptive and self.quiet_period_ms < self.period_ms:
+            raise SettingsError("[agent] quiet_period_ms must not be shorter than period_ms")
         if not 10 <= self.period_ms <= 1000 or (1000 % self.period_ms and self.period_ms not in (300, 600)):
             raise SettingsError(f"[agent] period_ms must divide 1000, or be 300 or 600, not {self.period_ms}")
         if "\0" in self.host:
             raise SettingsError("[agent] host must not hold a zero byte")
+
+    def cadences(self) -> dict[str, int]:
+        """`every` by collector, ms."""
+        found: dict[str, int] = {}
+        for item in self.every:
+            name, _, text = item.partition("=")
+            if not text.isdecimal() or not 0 < int(text) <= 60_000:
+                raise SettingsError(f"[agent] every: {item!r} is no collector=milliseconds, from 1 to 60000")
+            found[name.strip()] = int(text)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

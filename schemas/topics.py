@@ -11,6 +11,7 @@ from schemas.catalogue import SUBSYSTEMS
 DAY_MS: Final = 86_400_000
 
 TELEMETRY: Final[Mapping[str, str]] = {subsystem: f"reveal.telemetry.{subsystem}" for subsystem in SUBSYSTEMS}
+EVENTS: Final = "reveal.events"
 MODELS: Final = "reveal.models"
 VERDICTS: Final = "reveal.verdicts"
 ANOMALIES: Final = "reveal.anomalies"
@@ -51,6 +52,7 @@ def topic_table(partitions: int, replication: int = -1) -> tuple[TopicSpec, ...]
     }
     return (
         *telemetry,
+        TopicSpec(EVENTS, partitions, {**arriving, "retention.ms": str(7 * DAY_MS)}, replication),
         TopicSpec(MODELS, partitions, compacted, replication),
         TopicSpec(VERDICTS, partitions, {**delete, "retention.ms": str(7 * DAY_MS)}, replication),
         TopicSpec(ANOMALIES, partitions, {**delete, "retention.ms": str(30 * DAY_MS)}, replication),

@@ -95,6 +95,8 @@ def layout(subsystem: str) -> Layout:
     """Layout of `subsystem`, from the catalogue."""
     by_dimension: dict[str, list[Metric]] = {}
     for metric in subsystem_metrics(subsystem).values():
+        if not metric.scored:
+            continue
         by_dimension.setdefault(metric.dimension, []).append(metric)
     groups: list[Group] = []
     series: list[Series] = []

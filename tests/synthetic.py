@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.catalogue import subsystem_metrics
+from schemas.catalogue import metrics_of
 from schemas.records import Telemetry
+from schemas.versions import published
 
 START = 1_790_000_000
 SUBSYSTEMS = ("cpu", "memory", "network", "storage")
@@ -66,7 +67,8 @@ def second(host: str, subsystem: str, index: int, fault: Fault | None = None, se
     load = np.mean([np.sin(times / period + seed % 1000 + period) for period in (1.1, 3.3, 7.7)], axis=0)
     instances: dict[str, tuple[str, ...]] = {}
     metrics: dict[str, NDArray[np.float32]] = {}
-    for number, metric in enumerate(subsystem_metrics(subsystem).values()):
+    # A host that has the metrics of the first schemas, and stays the same when the catalogue grows.
+    for number, metric in enumerate(metrics_of(subsystem, published(subsystem)[0])):
         names = instances[metric.dimension] = INSTANCES[metric.dimension]
         level = 1000.0 + 70.0 * number
         noise = 0.02 * rng.standard_normal((10, len(names)))

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from producers.collector import Collector, Layout, Reading, Texts, number
+from producers.collector import Collector, Layout, Reading, number, plain
+from producers.reading import Texts
 
 CPU: Final = re.compile(r"/(cpu\d+)/")
 
@@ -34,7 +35,7 @@ class Cpufreq:
 CPUFREQ = Collector(
     "cpufreq",
     ("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq",),
-    Cpufreq,
+    plain(Cpufreq),
     ("cpu.freq.current",),
     every_ms=500,
     may_block=True,

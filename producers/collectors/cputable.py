@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from itertools import compress, count
 from operator import add, ne, sub
 
-from producers.collector import Layout, ParseError, Reading, Texts, only
+from producers.collector import Layout, ParseError, Reading, only
+from producers.reading import Texts
 
 
 @dataclass(slots=True)

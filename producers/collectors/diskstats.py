@@ -13,8 +13,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from producers.collector import Collector, Reading, Texts, only
+from producers.collector import Collector, Reading, only
 from producers.collectors.fields import Fields, Found
+from producers.reading import Texts, Wanted, everything
 
 COLUMNS: Final = {
     "disk.reads": 3,
@@ -52,11 +53,13 @@ def find(text: bytes, found: Found) -> tuple[str, ...]:
     return ()
 
 
-def choose(found: Sequence[str]) -> dict[tuple[str, str], tuple[str, ...]]:
+def choose(found: Sequence[str], wanted: Wanted = everything) -> dict[tuple[str, str], tuple[str, ...]]:
     """Fields of whole disks."""
     fields = [(field, *field.split("@", 1)) for field in found]
     disks = {disk for _, _, disk in fields}
-    kept = {disk for disk in disks if not NO_DISK.match(disk) and not _partition_of(disk, disks)}
+    kept = {
+        disk for disk in disks if not NO_DISK.match(disk) and not _partition_of(disk, disks) and wanted("disk", disk)
+    }
     return {(metric, disk): (field,) for field, metric, disk in fields if disk in kept}
 
 
@@ -68,8 +71,8 @@ def _partition_of(name: str, disks: set[str]) -> bool:
 class Diskstats:
     """Parser of /proc/diskstats."""
 
-    def __init__(self) -> None:
-        self._fields = Fields(find, choose)
+    def __init__(self, wanted: Wanted = everything) -> None:
+        self._fields = Fields(find, lambda found: choose(found, wanted))
 
     def __call__(self, texts: Texts) -> Reading:
         """Requests, sectors of 512 bytes and milliseconds, disk by disk."""

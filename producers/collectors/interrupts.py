@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from producers.collector import Collector, Parser
+from producers.collector import Collector, Parser, plain
 from producers.collectors.cputable import CpuTable
 
 LABELS: Final = {
@@ -57,4 +57,4 @@ def _parser() -> Parser:
     return CpuTable(classify)
 
 
-INTERRUPTS = Collector("interrupts", ("proc/interrupts",), _parser, METRICS)
+INTERRUPTS = Collector("interrupts", ("proc/interrupts",), plain(_parser), METRICS)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from producers.collector import Collector, Layout, ParseError, Parser, Reading, Texts, only
+from producers.collector import Collector, Layout, ParseError, Parser, Reading, only, plain
+from producers.reading import Texts
 
 METRICS = ("cpu.load1", "cpu.load5")
 LAYOUT = Layout(tuple((metric, "") for metric in METRICS))
@@ -20,4 +21,4 @@ def _parser() -> Parser:
     return parse
 
 
-LOADAVG = Collector("loadavg", ("proc/loadavg",), _parser, METRICS)
+LOADAVG = Collector("loadavg", ("proc/loadavg",), plain(_parser), METRICS)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from producers.collector import Collector, Parser, Reading, Texts, only
+from producers.collector import Collector, Parser, Reading, only, plain
 from producers.collectors.fields import Fields, Found, host_metrics
+from producers.reading import Texts
 
 NAMES: Final = {
     "mem.active": "Active",
@@ -59,4 +60,4 @@ def _parser() -> Parser:
     return Meminfo()
 
 
-MEMINFO = Collector("meminfo", ("proc/meminfo",), _parser, tuple(NAMES))
+MEMINFO = Collector("meminfo", ("proc/meminfo",), plain(_parser), tuple(NAMES))

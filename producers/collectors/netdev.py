@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from producers.collector import Collector, Layout, ParseError, Reading, Texts, number, only
+from producers.collector import Collector, Layout, ParseError, Reading, number, only
+from producers.reading import Texts, Wanted, everything
 
 RECEIVE: Final = {
     "bytes": "net.rx_bytes",
@@ -25,7 +26,9 @@ TRANSMIT: Final = {
 class Netdev:
     """Parser of /proc/net/dev. Columns by the names in its header; interface names may hold colons."""
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: Wanted = everything) -> None:
+        self._wanted = wanted
+        self._verdicts: dict[bytes, bool] = {}
         self._header = b""
         self._columns: list[int] = []
         self._metrics: list[str] = []
@@ -42,8 +45,11 @@ class Netdev:
         values: list[float] = []
         for line in lines[2:]:
             name, _, tail = line.rpartition(b":")
+            wanted = self._verdicts.get(name)
+            if not (self._decide(name) if wanted is None else wanted):
+                continue
             cells = tail.split()
-            if name and len(cells) >= self._width:
+            if len(cells) >= self._width:
                 names.append(name)
                 values += [number(cells[column]) for column in self._columns]
         if names != self._names:
@@ -51,6 +57,13 @@ class Netdev:
             labels = [name.strip().decode("utf-8", "replace") for name in names]
             self._layout = Layout(tuple((metric, label) for label in labels for metric in self._metrics))
         return self._layout, values
+
+    def _decide(self, name: bytes) -> bool:
+        """Whether to read an interface, which is remembered by its name; of names there may be many in time."""
+        if len(self._verdicts) > 10_000:
+            self._verdicts.clear()
+        label = name.strip().decode("utf-8", "replace")
+        return self._verdicts.setdefault(name, bool(label) and self._wanted("interface", label))
 
     def _learn(self, lines: list[bytes]) -> None:
         parts = lines[1].decode("ascii", "replace").split("|") if len(lines) > 1 else []

@@ -9,8 +9,9 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from producers.collector import Collector, Layout, Reading, Texts, number
+from producers.collector import Collector, Layout, Reading, number, plain
 from producers.collectors.fields import Fields, Found, find_lines
+from producers.reading import Texts
 
 NODE: Final = "sys/devices/system/node/node[0-9]*"
 MEMORY: Final = {
@@ -100,7 +101,7 @@ NUMA = Collector(
         f"{NODE}/numastat",
         *(f"{NODE}/hugepages/hugepages-*kB/{name}" for name in POOLS),
     ),
-    Numa,
+    plain(Numa),
     (*MEMORY.values(), *ALLOCATIONS.values(), *POOLS.values()),
     every_ms=1000,
 )

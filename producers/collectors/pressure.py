@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from producers.collector import Collector, Layout, Reading, Texts
+from producers.collector import Collector, Layout, Reading, plain
+from producers.reading import Texts
 
 ROWS: Final = {
     "proc/pressure/cpu": {b"some": "cpu.psi.some"},
@@ -38,5 +39,5 @@ class Pressure:
 
 
 PRESSURE = Collector(
-    "pressure", tuple(ROWS), Pressure, tuple(metric for rows in ROWS.values() for metric in rows.values())
+    "pressure", tuple(ROWS), plain(Pressure), tuple(metric for rows in ROWS.values() for metric in rows.values())
 )

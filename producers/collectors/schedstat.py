@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from producers.collector import Collector, Layout, ParseError, Reading, Texts, only
+from producers.collector import Collector, Layout, ParseError, Reading, only, plain
+from producers.reading import Texts
 
 METRICS: Final = ("cpu.run_delay", "cpu.timeslices")
 # cpuN and nine numbers, of which the last two are the wait and the number of time slices.
@@ -31,4 +32,4 @@ class Schedstat:
         return self._layout, [*map(int, delays), *map(int, slices)]
 
 
-SCHEDSTAT = Collector("schedstat", ("proc/schedstat",), Schedstat, METRICS)
+SCHEDSTAT = Collector("schedstat", ("proc/schedstat",), plain(Schedstat), METRICS)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from producers.collector import Collector, Layout, Reading, Texts
+from producers.collector import Collector, Layout, Reading, plain
 from producers.collectors.fields import Fields, Found, host_metrics
+from producers.reading import Texts
 
 SNMP: Final = {
     "ip.in_discards": "Ip.InDiscards",
@@ -100,4 +101,4 @@ class Snmp:
         return self._layout, values
 
 
-SNMP_NETSTAT = Collector("snmp", ("proc/net/snmp", "proc/net/netstat"), Snmp, (*SNMP, *NETSTAT))
+SNMP_NETSTAT = Collector("snmp", ("proc/net/snmp", "proc/net/netstat"), plain(Snmp), (*SNMP, *NETSTAT))

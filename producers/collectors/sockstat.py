@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from producers.collector import Collector, Reading, Texts, only
+from producers.collector import Collector, Reading, only, plain
 from producers.collectors.fields import Fields, Found, host_metrics
+from producers.reading import Texts
 
 NAMES: Final = {
     "sock.used": "sockets.used",
@@ -41,4 +42,4 @@ class Sockstat:
         return self._fields(only(texts))
 
 
-SOCKSTAT = Collector("sockstat", ("proc/net/sockstat",), Sockstat, tuple(NAMES))
+SOCKSTAT = Collector("sockstat", ("proc/net/sockstat",), plain(Sockstat), tuple(NAMES))

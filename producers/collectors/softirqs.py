@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from producers.collector import Collector, Parser
+from producers.collector import Collector, Parser, plain
 from producers.collectors.cputable import CpuTable
 
 LABELS: Final = {
@@ -31,7 +31,7 @@ def _parser() -> Parser:
 SOFTIRQS = Collector(
     "softirqs",
     ("proc/softirqs",),
-    _parser,
+    plain(_parser),
     tuple(metric for (metric,) in LABELS.values()),
     wraps={metric: 2.0**32 for (metric,) in LABELS.values()},
 )

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from producers.collector import Collector, Layout, ParseError, Reading, Texts
+from producers.collector import Collector, Layout, ParseError, Reading, plain
+from producers.reading import Texts
 
 STAT: Final = "proc/net/softnet_stat"
 ONLINE: Final = "sys/devices/system/cpu/online"
@@ -52,4 +53,4 @@ def cpu_list(text: bytes) -> list[int]:
 
 
 # The counters are unsigned 32 bit in every kernel.
-SOFTNET = Collector("softnet", (STAT, ONLINE), Softnet, METRICS, wraps=dict.fromkeys(METRICS, 2.0**32))
+SOFTNET = Collector("softnet", (STAT, ONLINE), plain(Softnet), METRICS, wraps=dict.fromkeys(METRICS, 2.0**32))

@@ -8,8 +8,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from producers.collector import Collector, Layout, ParseError, Reading, Texts, number, only
+from producers.collector import Collector, Layout, ParseError, Reading, number, only, plain
 from producers.collectors.fields import Fields, Found, host_metrics
+from producers.reading import Texts
 
 # The kernel's interface to programs counts in 1/100 s on every architecture that Reveal runs on.
 USER_HZ: Final = 100
@@ -120,7 +121,7 @@ def derive(rates: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.flo
 STAT = Collector(
     "stat",
     ("proc/stat",),
-    Stat,
+    plain(Stat),
     (*TIMES, "cpu.busy_pct", *HOST),
     defines="core",
     scales=dict.fromkeys(TIMES, 1 / USER_HZ),

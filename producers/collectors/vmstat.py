@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from producers.collector import Collector, Reading, Texts, only
+from producers.collector import Collector, Reading, only, plain
 from producers.collectors.fields import Fields, find_lines
+from producers.reading import Texts
 
 NAMES: Final = {
     "vm.compact_stall": "compact_stall",
@@ -80,4 +81,4 @@ class Vmstat:
         return self._fields(only(texts))
 
 
-VMSTAT = Collector("vmstat", ("proc/vmstat",), Vmstat, (*NAMES, *ALIASES))
+VMSTAT = Collector("vmstat", ("proc/vmstat",), plain(Vmstat), (*NAMES, *ALIASES))

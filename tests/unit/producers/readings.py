@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from producers.collector import Collector, Reading, Texts
+from producers.collector import Collector, Reading
 from producers.rates import Rates
+from producers.reading import Texts
 from schemas.catalogue import catalogue
 
 Values = dict[tuple[str, str], float]

@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from producers.collector import Collector, Layout, Reading, Texts
+from producers.collector import Collector, Layout, Reading, plain
 from producers.files import KeptFile, mounted_over
 from producers.frame import Frame
 from producers.glance import glance, remarks
+from producers.reading import Texts
 from schemas.codec import decode, encode
 from schemas.records import Telemetry
 from tests.unit.producers.tree import START_NS, FakeClock, Machine
@@ -123,7 +124,7 @@ def test_cpus_come_and_go(tmp_path: Path) -> None:
 def test_a_source_with_a_bug_stops_no_other(tmp_path: Path) -> None:
     machine, clock = Machine(tmp_path), FakeClock()
     machine.write("proc/bad", "x")
-    frame = machine.frame(clock, more=(Collector("bad", ("proc/bad",), lambda: broken, ()),))
+    frame = machine.frame(clock, more=(Collector("bad", ("proc/bad",), plain(lambda: broken), ()),))
     fill(machine, frame, clock, 0)
     assert "cpu" in fill(machine, frame, clock, 10)
     (problem,) = [problem for problem in frame.problems() if problem.collector == "bad"]
@@ -138,7 +139,7 @@ def test_a_hanging_source_stops_no_other(tmp_path: Path) -> None:
     fifo = tmp_path / "proc" / "hangs"
     os.mkfifo(fifo)
     # Opening a pipe that nobody writes to blocks, as a driver may.
-    hangs = Collector("hangs", ("proc/hangs",), lambda: swap_free, ("mem.swap_free",), may_block=True)
+    hangs = Collector("hangs", ("proc/hangs",), plain(lambda: swap_free), ("mem.swap_free",), may_block=True)
     frame = machine.frame(clock, more=(hangs,))
     began = time.monotonic()
     for batch in range(8):
@@ -155,7 +156,7 @@ def test_one_look_does_not_wait_for_a_hanging_source(tmp_path: Path) -> None:
     machine, clock = Machine(tmp_path), FakeClock()
     machine.advance(0)
     os.mkfifo(tmp_path / "proc" / "hangs")
-    hangs = Collector("hangs", ("proc/hangs",), lambda: swap_free, ("mem.swap_free",), may_block=True)
+    hangs = Collector("hangs", ("proc/hangs",), plain(lambda: swap_free), ("mem.swap_free",), may_block=True)
     frame = machine.frame(clock, more=(hangs,))
     found = {(value.metric, value.instance): value.value for value in glance(frame, clock)}
     assert found["cpu.load1", ""] == 0.5
@@ -171,7 +172,7 @@ def test_a_source_that_answers_late_is_picked_up(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     path = tmp_path / "proc" / "late"
     os.mkfifo(path)
-    late = Collector("late", ("proc/late",), lambda: swap_free, ("mem.swap_free",), may_block=True)
+    late = Collector("late", ("proc/late",), plain(lambda: swap_free), ("mem.swap_free",), may_block=True)
     frame = machine.frame(clock, more=(late,))
     fill(machine, frame, clock, 0)
     # pread on a pipe fails, so the reader wakes with an error, backs off, and finds a plain file after that.

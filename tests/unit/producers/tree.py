@@ -9,6 +9,7 @@ from producers.clock import Clock
 from producers.collector import Collector
 from producers.collectors import COLLECTORS
 from producers.frame import Frame, Identity
+from producers.reading import Host
 
 SECOND_NS = 1_000_000_000
 START_NS = 1_700_000_000 * SECOND_NS
@@ -50,10 +51,9 @@ class Machine:
         """A frame over this machine with all collectors and `more`."""
         return Frame(
             (*COLLECTORS, *more),
-            {"proc": str(self.root / "proc"), "sys": str(self.root / "sys")},
+            Host({"proc": str(self.root / "proc"), "sys": str(self.root / "sys")}, clock.monotonic_ns),
             period_ms,
             Identity("host-1", "session-1", "1.0"),
-            clock.monotonic_ns,
             lost=(lambda subsystem: 0) if lost is int else lost,
         )
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
 from schemas.catalogue import SUBSYSTEMS, catalogue, schema_text, subsystem_metrics
 from schemas.codec import RESULT_SCHEMAS, current_schema
+from schemas.document import document
 from schemas.topics import MODELS, TELEMETRY, topic_table
 from schemas.versions import published
 
@@ -19,7 +21,12 @@ def test_every_metric_is_described() -> None:
         assert re.fullmatch(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)+", metric.name)
         assert metric.field == metric.name.replace(".", "_")
         assert metric.kind in ("counter", "gauge", "state")
-        assert (metric.kind == "counter") == metric.unit.endswith("/s") or metric.unit in ("MiB/s", "Mbit/s")
+        assert (metric.kind == "counter") == metric.unit.endswith("/s") or metric.unit in (
+            "MiB/s",
+            "Mbit/s",
+            "Gbit/s",
+            "GT/s",
+        )
         assert metric.dimension
         assert metric.source
         assert len(metric.doc) > len("Reveals: ")
@@ -50,3 +57,8 @@ def test_topics_have_one_number_of_partitions_and_models_are_compacted() -> None
     assert {spec.replication for spec in table} == {3}
     assert {spec.name for spec in table} >= {*TELEMETRY.values(), MODELS}
     assert {spec.name for spec in table if spec.configs["cleanup.policy"] == "compact"} == {MODELS}
+
+
+def test_the_page_of_metrics_is_up_to_date() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    assert page == document(), "python -m schemas.document > docs/metrics.md"
