@@ -34,7 +34,8 @@ class Problem:
 class Host:
     """What a source may know of the machine and of the agent.
 
-    roots     directory of each root that collectors name, such as {"proc": "/proc", "sys": "/sys"}
+    roots     directory of each root that collectors name, such as {"proc": "/proc", "sys": "/sys"}; proc/net may have
+              one of its own
     clock     monotonic, ns
     wanted    which instances are to be read
     settings  the agent's

@@ -151,14 +151,19 @@ class InlineSource:
         self._entries, self._unmatched = entries, unmatched
 
     def _path(self, key: str) -> str:
-        root, _, rest = key.partition("/")
+        root, rest = self._rooted(key)
         return os.path.join(self._roots[root], rest)
+
+    def _rooted(self, key: str) -> tuple[str, str]:
+        """Root and path below it; of two roots, such as proc and proc/net, the longer one."""
+        root = max((root for root in self._roots if key.startswith(f"{root}/")), key=len)
+        return root, key[len(root) + 1 :]
 
     def _expand(self, pattern: str) -> Iterator[str]:
         if "*" not in pattern:
             yield pattern
             return
-        root, _, rest = pattern.partition("/")
+        root, rest = self._rooted(pattern)
         # Numbers in names count as numbers: cpu10 comes after cpu9.
         per, before = self.collector.per, rest.partition("*")[0]
         for path in sorted(glob.glob(rest, root_dir=self._roots[root]), key=natural):

@@ -13,6 +13,7 @@ from producers.collector import Collector
 from producers.collectors import COLLECTORS
 from producers.files import mounted_over
 from producers.frame import Frame, Identity
+from producers.namespaces import network_root
 from producers.notices import Notices
 from producers.reading import Host
 from producers.selection import Selection
@@ -55,7 +56,7 @@ def new_frame(
     # What a program such as lxcfs serves in the place of a file of /proc may never answer.
     mounted = {f"proc/{path}" for path in mounted_over(_mountinfo(), settings.procfs)}
     may_block = frozenset(collector.name for collector in collectors if mounted.intersection(collector.files))
-    roots = {"proc": settings.procfs, "sys": settings.sysfs}
+    roots = {"proc": settings.procfs, "proc/net": network_root(settings.procfs), "sys": settings.sysfs}
     every = settings.cadences()
     enabled(tuple(every), "every")
     host = Host(roots, clock.monotonic_ns, wanted, settings, notices or Notices(), vitals or Vitals())

@@ -74,6 +74,7 @@ class Stack:
         kafka.prepare(progress)
         environ = {**self.environ, **self.client_environ()}
         worker = {**environ, "REVEAL_WORKER_DIRECTORY": str(self.directory / "worker")}
+        agent = {**environ, "REVEAL_AGENT_SPOOL": str(self.directory / "spool")}
         port = str(self.settings.clickhouse_port)
         clickhouse = reveal_argv("clickhouse", "--directory", str(self.directory / "clickhouse"), "--port", port)
         ping = HttpCheck(HOST, self.settings.clickhouse_port, "/ping")
@@ -81,7 +82,7 @@ class Stack:
             ServiceSpec("kafka", tuple(kafka.command()), environ, check=kafka.ready, stop_s=30),
             ServiceSpec("clickhouse", clickhouse, environ, check=ping, stop_s=30),
             ServiceSpec("topics", reveal_argv("topics"), environ, after=("kafka",), job=True),
-            ServiceSpec("agent", reveal_argv("agent"), environ, after=("topics",), beats=True),
+            ServiceSpec("agent", reveal_argv("agent"), agent, after=("topics",), beats=True),
             ServiceSpec("worker", reveal_argv("worker"), worker, after=("topics",), beats=True),
             ServiceSpec("warehouse", reveal_argv("warehouse"), environ, after=("topics", "clickhouse"), beats=True),
         )

@@ -69,7 +69,11 @@ def test_addresses_are_those_of_the_neighbours() -> None:
 def test_agent_reads_the_hosts_trees_and_cannot_write_them() -> None:
     service = SERVICES["agent"]
     settings = load(AgentSettings, service["environment"])
-    assert set(service["volumes"]) == {f"/proc:{settings.procfs}:ro", f"/sys:{settings.sysfs}:ro"}
+    trees = {f"/proc:{settings.procfs}:ro", f"/sys:{settings.sysfs}:ro", f"/:{settings.rootfs}:ro,rslave"}
+    (spool,) = set(service["volumes"]) - trees
+    assert trees < set(service["volumes"])
+    assert settings.spool.startswith(spool.partition(":")[2])
+    assert service["cap_add"] == ["PERFMON", "SYSLOG", "DAC_READ_SEARCH"]
 
 
 @pytest.mark.parametrize("name", SERVICES)
