@@ -154,6 +154,7 @@ class Baseline:
             arrays[f"level-center {subsystem} {dimension}"] = levels.center
             arrays[f"level-scale {subsystem} {dimension}"] = levels.scale
         manifest = {
+            "catalogue": feature_table().mark,
             "version": self.version,
             "candidates": self.candidates,
             "chance": self.chance,
@@ -166,7 +167,7 @@ class Baseline:
     def restore(cls, record: StateRecord) -> Baseline:
         """The model that `record` came from. Raises KeyError or ValueError for any other record."""
         manifest, arrays = json.loads(record.manifest), record.arrays
-        if arrays["center"].shape != (len(feature_table()),):
+        if manifest["catalogue"] != feature_table().mark or arrays["center"].shape != (len(feature_table()),):
             raise ValueError("the model was made for another catalogue")
         blocks: dict[str, Block] = {}
         for name in manifest["blocks"]:

@@ -6,6 +6,7 @@ everywhere.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -15,7 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.catalogue import SUBSYSTEMS, Metric
-from stream_processors.seconds import M2, MAX, MEAN, MIN, ROUGH, SUM_T, SUM_TT, SUM_TX, Floats, N, Series, layout
+from stream_processors.seconds import (
+    M2,
+    MAX,
+    MEAN,
+    MIN,
+    ROUGH,
+    SUM_T,
+    SUM_TT,
+    SUM_TX,
+    Floats,
+    N,
+    Series,
+    Statistics,
+    layout,
+)
 
 Singles = NDArray[np.float32]
 
@@ -54,8 +69,21 @@ FLOORS: Final[Mapping[str, float]] = {
     "packets/s": 100.0,
     "segments/s": 100.0,
     "datagrams/s": 100.0,
+    "cycles/s": 50_000_000.0,
+    "tsc ticks/s": 100_000_000.0,
+    "instructions/cycle": 0.2,
+    "MiB/s": 100.0,
+    "uJ/s": 5_000_000.0,
+    "uW": 5_000_000.0,
+    "rpm": 300.0,
+    "blocks": 2000.0,
+    "objects": 20_000.0,
     "requests/s": 20.0,
     "requests": 2.0,
+    "entries": 500.0,
+    "files": 500.0,
+    "inodes": 10_000.0,
+    "ticks/s": 100_000.0,
 }
 """Smallest scale of a level by unit: a change below it is of no interest to an operator, however constant the
 baseline was; without it the kernel writing back a megabyte every five seconds would be strange on a host that was
@@ -63,6 +91,19 @@ idle while it was learnt. Other units: DEFAULT_FLOOR.
 """
 DEFAULT_FLOOR: Final = 1.0
 CHURN_FLOORS: Final[Mapping[str, float]] = {
+    # A sleep is counted when it is over, so the time comes in leaps.
+    "cpu.cstate.deepest": 300_000.0,
+    "cpu.cstate.residency": 300_000.0,
+    # Some per mille of what a busy core of some GHz counts.
+    **{f"cpu.perf.{name}": 5e7 for name in ("cycles", "instructions", "ref_cycles", "stalled_cycles_backend")},
+    "cpu.perf.branches": 1e7,
+    "cpu.perf.cache_references": 1e6,
+    **{f"cpu.perf.{name}": 5e5 for name in ("branch_misses", "cache_misses", "dtlb_load_misses")},
+    "cpu.perf.l1d_load_misses": 2e6,
+    **{f"cpu.perf.{name}": 1e5 for name in ("llc_load_misses", "node_load_misses")},
+    "cpu.perf.context_switches": 500.0,
+    "cpu.perf.migrations": 20.0,
+    "cpu.perf.minor_faults": 500.0,
     "disk.read_merges": 200.0,
     "disk.write_merges": 200.0,
     "disk.discards": 100.0,
@@ -82,13 +123,20 @@ GAUGE_SHARES: Final[Mapping[str, float]] = {
 """Floor of each kind of feature, as a share of that of the level: single samples are noisier than a mean of thirty."""
 RATE_SHARES: Final[Mapping[str, float]] = {**GAUGE_SHARES, "maximum": 10.0, "variability": 3.0}
 """The same for rates, where what comes at once in one sample of 100 ms is ten times the rate over a second."""
-RARE_UNITS: Final = frozenset({"errors/s", "errors", "rows", "bool", "enum", "level", "lanes", "gen"})
+RARE_UNITS: Final = frozenset(
+    {"errors/s", "errors", "rows", "bool", "enum", "level", "lanes", "gen", "disks", "bitmask"}
+)
 RARE_METRICS: Final = frozenset(
     {
+        *("cpu.online", "cpu.smi", "cpu.throttle.core", "cpu.throttle.package"),
         *("cpu.irq.mce", "cpu.irq.thermal", "vm.oom_kill", "vm.hugetlb_alloc_fail", "softnet.dropped"),
         *(f"net.{name}" for name in ("rx_errors", "tx_errors", "rx_dropped", "tx_dropped", "rx_fifo", "tx_carrier")),
         *(f"tcp.{name}" for name in ("in_errs", "backlog_drop", "rcvq_drop", "listen_overflows", "memory_pressures")),
         *("tcp.abort_on_timeout", "ip.in_discards", "udp.in_errors", "udp.rcvbuf_errors"),
+        *("ip6.in_discards", "udp6.in_errors", "udp6.rcvbuf_errors"),
+        *("net.rx_missed", "net.rx_crc", "net.carrier_changes"),
+        *(f"ib.{name}" for name in ("rx_errors", "link_downed", "link_error_recovery", "hw.cqe_errors")),
+        *("conntrack.drop", "conntrack.early_drop", "conntrack.insert_failed"),
     }
 )
 RARE_FLOOR: Final = 0.1
@@ -99,6 +147,8 @@ MEMORY_SHARES: Final[Mapping[str, float]] = {
     # The page cache and what it leaves free drift with every file that is read or deleted.
     **{f"mem.{name}": 0.02 for name in ("active", "buffers", "cached", "free", "inactive")},
     **{f"numa.{name}": 0.02 for name in ("file_pages", "mem_free", "mem_used")},
+    # In pages, of 4 kB on most hosts.
+    "zone.free": 0.005,
 }
 """Floors of amounts that come and go with every process and file, as shares of the host's memory."""
 
@@ -137,6 +187,7 @@ class FeatureTable:
     floors      position -> smallest scale, in the unit of the feature
     memory_shares  position -> its share in MEMORY_SHARES, 0 for others
     memory_total   position of the level of mem.total
+    mark           tells tables of different catalogues apart
     """
 
     features: tuple[Feature, ...]
@@ -147,6 +198,7 @@ class FeatureTable:
     floors: Floats
     memory_shares: Floats
     memory_total: int
+    mark: str
 
     def __len__(self) -> int:
         return len(self.features)
@@ -175,10 +227,11 @@ def feature_table() -> FeatureTable:
         floors=np.array([_floor(feature) for feature in features]),
         memory_shares=np.array([MEMORY_SHARES.get(feature.metric.name, 0.0) for feature in features]),
         memory_total=next(i for i, f in enumerate(features) if (f.metric.name, f.kind) == ("mem.total", "level")),
+        mark=f"{zlib.crc32('/'.join(f'{f.metric.name} {f.summary} {f.kind}' for f in features).encode()):08x}",
     )
 
 
-def window_features(stats: Mapping[str, Floats]) -> Singles:
+def window_features(stats: Mapping[str, Statistics]) -> Singles:
     """Features (len(feature_table()),) of the merged statistics of a window, by subsystem; NaN for what is absent.
 
     level: mean; variability: standard deviation; trend: least-squares slope per second; roughness: mean absolute step
@@ -186,7 +239,8 @@ def window_features(stats: Mapping[str, Floats]) -> Singles:
     """
     table = feature_table()
     features = np.full(len(table), np.nan, dtype=np.float32)
-    for subsystem, block in stats.items():
+    for subsystem, there in stats.items():
+        block = there.values
         n = block[N]
         with np.errstate(invalid="ignore", divide="ignore"):
             spread = n * block[SUM_TT] - block[SUM_T] * block[SUM_T]
@@ -200,7 +254,9 @@ def window_features(stats: Mapping[str, Floats]) -> Singles:
                 "trend": trend,
                 "minimum": block[MIN],
             }
-        features[table.slices[subsystem]] = np.concatenate([rows[kind] for kind in FEATURES])
+        by_kind = features[table.slices[subsystem]].reshape(len(FEATURES), -1)
+        for row, kind in zip(by_kind, FEATURES, strict=True):
+            row[there.columns] = rows[kind]
     return features
 
 

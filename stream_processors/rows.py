@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,18 +20,33 @@ Names = tuple[str, ...]
 Place = tuple[str, str]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """The features of a subsystem that are there: their positions in its slice of the feature table, int16, which rows
+    of the same host share, and their values, float32.
+    """
+
+    positions: NDArray[np.int16]
+    values: Singles
+
+
+@lru_cache(maxsize=4096)
+def _shared(positions: bytes) -> NDArray[np.int16]:
+    return np.frombuffer(positions, np.int16)
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One window as a baseline sees it.
 
     start      of the window, seconds since 1970-01-01 UTC
-    blocks     by subsystem, its features, float32
+    blocks     by subsystem, its features
     instances  by (subsystem, dimension), the names of its instances
     levels     by (subsystem, dimension), float32 (metrics, instances)
     """
 
     start: int
-    blocks: Mapping[str, Singles]
+    blocks: Mapping[str, Block]
     instances: Mapping[Place, Names]
     levels: Mapping[Place, Singles]
 
@@ -40,16 +56,18 @@ class Row:
         slices = feature_table().slices
         return cls(
             start=window.start,
-            blocks={name: features[slices[name]].copy() for name in window.stats},
+            blocks={name: _block(features[slices[name]]) for name in window.stats},
             instances={(name, dimension): names for name, dimension, names in window.places()},
             levels={(name, dimension): window.levels(name, dimension) for name, dimension, _ in window.places()},
         )
 
     def record(self, host: str, slot: str) -> StateRecord:
         """The row as a record of the models topic."""
-        arrays: dict[str, NDArray[Any]] = {f"features {name}": block for name, block in self.blocks.items()}
+        arrays: dict[str, NDArray[Any]] = {f"positions {name}": block.positions for name, block in self.blocks.items()}
+        arrays |= {f"features {name}": block.values for name, block in self.blocks.items()}
         arrays |= {f"levels {name} {dimension}": values for (name, dimension), values in self.levels.items()}
         manifest = {
+            "catalogue": feature_table().mark,
             "start": self.start,
             "instances": {f"{name} {dimension}": names for (name, dimension), names in self.instances.items()},
         }
@@ -59,18 +77,24 @@ class Row:
     def restore(cls, record: StateRecord) -> Row:
         """The row that `record` came from. Raises KeyError or ValueError for any other record."""
         manifest = json.loads(record.manifest)
-        slices = feature_table().slices
-        blocks: dict[str, Singles] = {}
+        table = feature_table()
+        if manifest["catalogue"] != table.mark:
+            raise ValueError("the row was made for another catalogue")
+        blocks: dict[str, Block] = {}
         levels: dict[Place, Singles] = {}
         for key, array in record.arrays.items():
             kind, _, rest = key.partition(" ")
-            values = np.asarray(array, dtype=np.float32)
             if kind == "features":
-                if values.shape != (slices[rest].stop - slices[rest].start,):
-                    raise ValueError(f"{key}: made for another catalogue")
-                blocks[rest] = values
-            else:
-                levels[_place(rest)] = values
+                positions = _shared(np.asarray(record.arrays[f"positions {rest}"], np.int16).tobytes())
+                place = table.slices[rest]
+                if (
+                    array.shape != positions.shape
+                    or not ((positions >= 0) & (positions < place.stop - place.start)).all()
+                ):
+                    raise ValueError(f"{key}: positions and values do not fit")
+                blocks[rest] = Block(positions, np.asarray(array, np.float32))
+            elif kind == "levels":
+                levels[_place(rest)] = np.asarray(array, np.float32)
         instances = {_place(key): tuple(names) for key, names in manifest["instances"].items()}
         return cls(manifest["start"], blocks, instances, levels)
 
@@ -81,8 +105,13 @@ def feature_matrix(rows: list[Row]) -> Singles:
     matrix = np.full((len(rows), len(table)), np.nan, dtype=np.float32)
     for i, row in enumerate(rows):
         for subsystem, block in row.blocks.items():
-            matrix[i, table.slices[subsystem]] = block
+            matrix[i, table.slices[subsystem]][block.positions] = block.values
     return matrix
+
+
+def _block(features: Singles) -> Block:
+    there = np.flatnonzero(~np.isnan(features))
+    return Block(_shared(there.astype(np.int16).tobytes()), features[there])
 
 
 def _place(text: str) -> Place:

@@ -70,13 +70,25 @@ class Layout:
     series: tuple[Series, ...]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Statistics:
+    """Statistics of the series that a host has; of those that it lacks nothing is kept or computed.
+
+    columns  positions of the series in the layout, ascending
+    values   float64 (len(ROWS), len(columns)): NaN where the series has no sample, except n = 0. Times are seconds
+             since the start of the second.
+    """
+
+    columns: NDArray[np.intp]
+    values: Floats
+
+
 @dataclass(frozen=True, slots=True)
 class Second:
     """Statistics of one second of one subsystem.
 
     second     seconds since 1970-01-01 UTC
-    stats      float64 (len(ROWS), series): NaN where the series has no sample, except n = 0. Times are seconds since
-    the start of the second.
+    stats      of the samples of the second
     filled     share of the second's expected samples that hold any value, 0 to 1
     instances  names by dimension, without host
     levels     by dimension, mean of every instance in the second, float32 (metrics of the dimension, instances), NaN
@@ -84,7 +96,7 @@ class Second:
     """
 
     second: int
-    stats: Floats
+    stats: Statistics
     filled: float
     instances: Mapping[str, tuple[str, ...]]
     levels: Mapping[str, Singles]
@@ -109,8 +121,7 @@ def layout(subsystem: str) -> Layout:
 
 def reduce_batch(batch: Telemetry) -> list[Second]:
     """The seconds that `batch` touches, oldest first; usually one."""
-    plan = layout(batch.subsystem)
-    samples, levels = _series(batch, plan)
+    columns, samples, levels = _series(batch)
     period_ns = batch.period_ms * 1_000_000
     times = batch.start_ns + period_ns * np.arange(batch.count, dtype=np.int64)
     seconds = times // SECOND_NS
@@ -129,7 +140,7 @@ def reduce_batch(batch: Telemetry) -> list[Second]:
         reduced.append(
             Second(
                 second=second,
-                stats=_statistics(block, missing, offsets),
+                stats=Statistics(columns, _statistics(block, missing, offsets)),
                 filled=filled,
                 instances=instances,
                 levels={name: mean_of_present(cube[:, start:stop], 1) for name, cube in levels.items()},
@@ -139,8 +150,24 @@ def reduce_batch(batch: Telemetry) -> list[Second]:
     return reduced
 
 
-def merge(earlier: Floats, later: Floats, shift: float) -> Floats:
-    """Statistics of both together; `shift` is the time from the start of `earlier` to the start of `later`, s.
+def merge(earlier: Statistics, later: Statistics, shift: float) -> Statistics:
+    """Statistics of both together; `shift` is the time from the start of `earlier` to the start of `later`, s."""
+    if earlier.columns is later.columns or np.array_equal(earlier.columns, later.columns):
+        return Statistics(earlier.columns, merge_values(earlier.values, later.values, shift))
+    columns = np.union1d(earlier.columns, later.columns)
+    return Statistics(columns, merge_values(_widened(earlier, columns), _widened(later, columns), shift))
+
+
+def _widened(stats: Statistics, columns: NDArray[np.intp]) -> Floats:
+    """Values of `stats` in `columns`, which hold all of its own."""
+    wide = np.full((len(ROWS), len(columns)), np.nan)
+    wide[N] = 0
+    wide[:, np.searchsorted(columns, stats.columns)] = stats.values
+    return wide
+
+
+def merge_values(earlier: Floats, later: Floats, shift: float) -> Floats:
+    """As `merge`, of values (len(ROWS), series) of the same series.
 
     Mean and sum of squared differences merge as in Chan, Golub and LeVeque, Updating formulae and a pairwise
     algorithm for computing sample variances (1979).
@@ -183,59 +210,73 @@ def merge(earlier: Floats, later: Floats, shift: float) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Present:
-    """Metrics of a group that a batch holds: their names, and the columns of the mean of each."""
+    """Metrics of a group that a batch holds: their names, their places in the group, and where their series start among
+    those of the batch.
+    """
 
     group: Group
     names: tuple[str, ...]
-    columns: NDArray[np.intp]
+    rows: NDArray[np.intp]
+    start: int
 
 
 @lru_cache(maxsize=256)
-def _present(subsystem: str, names: tuple[str, ...]) -> tuple[_Present, ...]:
-    """What of the layout a batch with metrics `names` fills; a host sends the same metrics second after second."""
+def _present(subsystem: str, names: tuple[str, ...]) -> tuple[tuple[_Present, ...], NDArray[np.intp]]:
+    """What of the layout a batch with metrics `names` fills, and the columns of its series; a host sends the same
+    metrics second after second.
+    """
     there = frozenset(names)
     found: list[_Present] = []
+    columns: list[int] = []
     for group in layout(subsystem).groups:
         rows = [row for row, metric in enumerate(group.metrics) if metric.name in there]
         if rows:
             chosen = tuple(group.metrics[row].name for row in rows)
-            found.append(_Present(group, chosen, np.array(rows) + group.start))
-    return tuple(found)
+            found.append(_Present(group, chosen, np.array(rows), len(columns)))
+            summaries = 1 if group.dimension == "host" else len(SUMMARIES)
+            columns += [group.start + k * len(group.metrics) + row for k in range(summaries) for row in rows]
+    return tuple(found), np.array(columns, np.intp)
 
 
-def _series(batch: Telemetry, plan: Layout) -> tuple[Floats, dict[str, Singles]]:
-    """Samples of all series, (count, series), and by dimension the instances' samples, (metrics, count, instances)."""
-    samples = np.full((batch.count, len(plan.series)), np.nan)
+def _series(batch: Telemetry) -> tuple[NDArray[np.intp], Floats, dict[str, Singles]]:
+    """Columns of the series that are there, their samples, (count, columns), and by dimension the instances' samples,
+    (metrics, count, instances).
+    """
+    parts, all_columns = _present(batch.subsystem, tuple(batch.metrics))
+    samples = np.full((batch.count, len(all_columns)), np.nan)
     cubes: dict[str, Singles] = {}
-    for present in _present(batch.subsystem, tuple(batch.metrics)):
-        group, columns, size = present.group, present.columns, len(present.group.metrics)
+    for present in parts:
+        group, size = present.group, len(present.names)
+        columns = slice(present.start, present.start + size)
+        highest = slice(present.start + size, present.start + 2 * size)
+        spread = slice(present.start + 2 * size, present.start + 3 * size)
         cube = np.array([batch.metrics[name] for name in present.names])
         if group.dimension == "host":
             samples[:, columns] = cube[:, :, 0].T
             continue
         width = cube.shape[2]
         if width == 1:
-            samples[:, columns] = samples[:, columns + size] = values = cube[:, :, 0].T
-            samples[:, columns + 2 * size] = np.where(np.isnan(values), np.nan, 0.0)
+            samples[:, columns] = samples[:, highest] = values = cube[:, :, 0].T
+            samples[:, spread] = np.where(np.isnan(values), np.nan, 0.0)
         elif np.isnan(cube).any():
             mean = mean_of_present(cube.astype(np.float64), 2)
             deviation = cube - mean[:, :, None]
             samples[:, columns] = mean.T
-            samples[:, columns + size] = np.fmax.reduce(cube, axis=2).T
-            samples[:, columns + 2 * size] = np.sqrt(mean_of_present(deviation * deviation, 2)).T
+            samples[:, highest] = np.fmax.reduce(cube, axis=2).T
+            samples[:, spread] = np.sqrt(mean_of_present(deviation * deviation, 2)).T
         else:
             mean = np.add.reduce(cube, axis=2, dtype=np.float64) / width
             deviation = cube - mean[:, :, None]
             samples[:, columns] = mean.T
-            samples[:, columns + size] = np.maximum.reduce(cube, axis=2).T
-            samples[:, columns + 2 * size] = np.sqrt(np.add.reduce(deviation * deviation, axis=2) / width).T
-        if len(present.names) == size:
+            samples[:, highest] = np.maximum.reduce(cube, axis=2).T
+            samples[:, spread] = np.sqrt(np.add.reduce(deviation * deviation, axis=2) / width).T
+        if size == len(group.metrics):
             cubes[group.dimension] = cube
         else:
-            full = np.full((size, *cube.shape[1:]), np.nan, dtype=np.float32)
-            full[columns - group.start] = cube
+            full = np.full((len(group.metrics), *cube.shape[1:]), np.nan, dtype=np.float32)
+            full[present.rows] = cube
             cubes[group.dimension] = full
-    return samples, cubes
+    return all_columns, samples, cubes
 
 
 def mean_of_present(values: NDArray[Any], axis: int) -> NDArray[Any]:

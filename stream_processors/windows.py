@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from schemas.settings import PipelineSettings
-from stream_processors.seconds import Floats, Second, Singles, mean_of_present, merge
+from stream_processors.seconds import Second, Singles, Statistics, mean_of_present, merge
 
 LONGEST_GAP_S: Final = 1.0
 """A host sends several messages a second; a longer gap between two says nothing about a single subsystem."""
@@ -35,7 +35,7 @@ class Window:
     """A closed window.
 
     start, end  seconds since 1970-01-01 UTC, end exclusive
-    stats       merged statistics by subsystem, (len(ROWS), series)
+    stats       merged statistics by subsystem
     seconds     its seconds by subsystem, oldest first
     coverage    share of the expected samples of the expected subsystems that are there, 0 to 1
     missing     expected subsystems of which nothing is there
@@ -43,7 +43,7 @@ class Window:
 
     start: int
     end: int
-    stats: Mapping[str, Floats]
+    stats: Mapping[str, Statistics]
     seconds: Mapping[str, Sequence[Second]]
     coverage: float
     missing: tuple[str, ...]
@@ -165,7 +165,7 @@ class Windows:
     def _take(self, start: int) -> Window:
         size, step = self.settings.window_s, self.settings.step_s
         end = start + size
-        stats: dict[str, Floats] = {}
+        stats: dict[str, Statistics] = {}
         seconds: dict[str, list[Second]] = {}
         filled = 0.0
         for second in range(start, end):

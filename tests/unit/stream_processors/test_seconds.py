@@ -44,7 +44,7 @@ def test_statistics_of_parts_merge_to_those_of_the_whole(samples: NDArray[np.flo
         rows = slice(10 * part, 10 * part + 10)
         block = samples[rows]
         stats = seconds._statistics(block, np.isnan(block), times[rows] - part)
-        merged = stats if merged is None else seconds.merge(merged, stats, float(part))
+        merged = stats if merged is None else seconds.merge_values(merged, stats, float(part))
     assert merged is not None
     for column in range(2):
         wanted = direct(samples[:, column], times)
@@ -56,9 +56,24 @@ def cpu(values: NDArray[np.float32], name: str = "cpu.time.user") -> Telemetry:
     return replace(second("h", "cpu", 0), metrics={name: values})
 
 
-def column(metric: str, summary: str) -> int:
-    plan = seconds.layout("cpu")
-    return next(i for i, each in enumerate(plan.series) if (each.metric.name, each.summary) == (metric, summary))
+def series(part: seconds.Second, metric: str, summary: str) -> NDArray[np.float64]:
+    """Statistics of one series."""
+    plan = seconds.layout("cpu").series
+    [place] = [i for i, each in enumerate(plan) if (each.metric.name, each.summary) == (metric, summary)]
+    [index] = np.flatnonzero(part.stats.columns == place)
+    return part.stats.values[:, index]
+
+
+def test_series_that_only_one_part_has_are_in_the_whole() -> None:
+    user, load = np.full((10, 2), 3, np.float32), np.full((10, 1), 7, np.float32)
+    batch = cpu(user)
+    [first] = seconds.reduce_batch(batch)
+    [later] = seconds.reduce_batch(replace(batch, metrics={"cpu.load1": load, "cpu.time.user": user}))
+    both = replace(first, stats=seconds.merge(first.stats, later.stats, 1.0))
+    assert series(both, "cpu.time.user", "mean")[[N, MEAN, LAST_T]].tolist() == pytest.approx([20, 3, 1.9])
+    assert series(both, "cpu.load1", "mean")[[N, MEAN, FIRST_T]].tolist() == pytest.approx([10, 7, 1.0])
+    assert (np.diff(both.stats.columns) > 0).all()
+    assert len(both.stats.columns) == 4
 
 
 def test_instances_are_summarised_sample_by_sample() -> None:
@@ -66,9 +81,9 @@ def test_instances_are_summarised_sample_by_sample() -> None:
     [only] = seconds.reduce_batch(cpu(values))
     assert only.second == START
     assert only.filled == 1.0
-    assert only.stats[MEAN, column("cpu.time.user", "mean")] == pytest.approx(3.5)
-    assert only.stats[MAX, column("cpu.time.user", "maximum")] == 8
-    assert only.stats[MEAN, column("cpu.time.user", "spread")] == pytest.approx(2.0)
+    assert series(only, "cpu.time.user", "mean")[MEAN] == pytest.approx(3.5)
+    assert series(only, "cpu.time.user", "maximum")[MAX] == 8
+    assert series(only, "cpu.time.user", "spread")[MEAN] == pytest.approx(2.0)
     group = next(group for group in seconds.layout("cpu").groups if group.dimension == "core")
     row = [metric.name for metric in group.metrics].index("cpu.time.user")
     assert only.levels["core"][row].tolist() == [1.5, 5.5]
@@ -78,10 +93,9 @@ def test_instances_are_summarised_sample_by_sample() -> None:
 def test_an_absent_metric_has_no_statistics_and_an_absent_instance_does_not_spread() -> None:
     values = np.array([[1, np.nan]] * 10, dtype=np.float32)
     [only] = seconds.reduce_batch(cpu(values))
-    assert only.stats[MEAN, column("cpu.time.user", "mean")] == 1
-    assert only.stats[MEAN, column("cpu.time.user", "spread")] == 0
-    assert only.stats[N, column("cpu.load1", "mean")] == 0
-    assert np.isnan(only.stats[MEAN, column("cpu.load1", "mean")])
+    assert series(only, "cpu.time.user", "mean")[MEAN] == 1
+    assert series(only, "cpu.time.user", "spread")[MEAN] == 0
+    assert len(only.stats.columns) == 3, "of what is absent nothing is kept"
 
 
 def test_missed_samples_lower_the_filled_share() -> None:
@@ -96,5 +110,5 @@ def test_a_batch_of_several_seconds_is_cut() -> None:
     parts = seconds.reduce_batch(batch)
     assert [part.second - START for part in parts] == [0, 1, 2]
     assert [part.filled for part in parts] == [1.0, 1.0, 1.0]
-    assert [part.stats[N, column("cpu.time.user", "mean")] for part in parts] == [4, 3, 3]
-    assert parts[1].stats[FIRST_T, column("cpu.time.user", "mean")] == pytest.approx(0.2)
+    assert [series(part, "cpu.time.user", "mean")[N] for part in parts] == [4, 3, 3]
+    assert series(parts[1], "cpu.time.user", "mean")[FIRST_T] == pytest.approx(0.2)
