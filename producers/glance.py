@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -18,6 +20,7 @@ INTERVAL_S: Final = 0.5
 PATIENCE_S: Final = 0.5
 # All that asking twice leaves time for.
 HUNG_NS: Final = int(PATIENCE_S * 0.9 * 1e9)
+ABSENT: Final = ("no such file on this machine", "no such device on this machine", os.strerror(errno.ENOENT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +60,25 @@ def glance(frame: Frame, clock: Clock) -> list[Value]:
 
 
 def remarks(frame: Frame, values: Sequence[Value], collectors: Sequence[Collector]) -> list[str]:
-    """What a person should know beside the values: sources that gave nothing and why, metrics without a value."""
-    lines = [f"{found.collector}: {found.path} is {found.kind}: {found.reason}" for found in frame.problems(HUNG_NS)]
-    lines += frame.notes()
+    """What a person should know beside the values: sources that gave nothing and why, metrics without a value.
+
+    Of hardware that a machine lacks, which is most of what there is, only the names of the collectors are told.
+    """
+    problems = frame.problems(HUNG_NS)
     seen = {value.metric for value in values}
-    filled = {metric for collector in collectors for metric in collector.metrics}
+    told = {found.collector for found in problems if found.kind == "missing"}
+    told -= {found.collector for found in problems if found.kind != "missing"}
+    lacking = [each for each in collectors if each.name in told and seen.isdisjoint(each.metrics)]
+    absent = {collector.name for collector in lacking}
+    lines = [
+        f"{found.collector}: {found.path} is {found.kind}: {found.reason}"
+        for found in problems
+        if found.collector not in absent or found.reason not in ABSENT
+    ]
+    lines += frame.notes()
+    if quiet := sorted(absent - {found.collector for found in problems if found.reason not in ABSENT}):
+        lines.append(f"not on this machine: {', '.join(quiet)}")
+    filled = {metric for collector in collectors if collector.name not in absent for metric in collector.metrics}
     if silent := [name for name in catalogue() if name in filled and name not in seen]:
         lines.append(f"without a value at the moment: {', '.join(silent)}")
     return lines
