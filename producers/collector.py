@@ -26,11 +26,13 @@ class Layout:
     channels  (metric, instance) of each value
     flaws     parts of the text that had to be left out, in words
     notes     what a person should know of the source, in words
+    wraps     range of a counter, by channel, where the source itself names it
     """
 
     channels: tuple[tuple[str, str], ...]
     flaws: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    wraps: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
 
 Reading: TypeAlias = tuple[Layout, list[float]]
@@ -39,7 +41,8 @@ Reading: TypeAlias = tuple[Layout, list[float]]
 class Parser(Protocol):
     """Texts of the files of a source, by path, to a reading: raw counter values and gauges, NaN where absent.
 
-    The result depends on the texts alone; what a parser remembers (positions, the last lines) only makes it faster.
+    Values depend on the texts alone; what a parser remembers (positions, the last lines) makes it faster, and may
+    decide which of many instances, such as sources of interrupts, are worth a channel.
     Raises ParseError, ValueError or IndexError when nothing can be used.
     """
 
@@ -63,6 +66,8 @@ class Collector:
     parser     makes the parser, which leaves out instances that are not wanted if it can save work by that; `plain`
                for one that cannot
     metrics    every metric it can fill, derived ones included
+    constants  files beside them that say what they are (names, labels, ranges): read at every look for files, not at
+               every reading, and not kept open. Nobody misses one that is not there
     every_ms   time between readings; 0 is every sample
     may_block  reading can hang in a driver, so it has a thread of its own
     per        dimension whose instances the first `*` of the files stands for: unwanted ones are not even opened
@@ -79,6 +84,7 @@ class Collector:
     files: tuple[str, ...]
     parser: MakeParser
     metrics: tuple[str, ...]
+    constants: tuple[str, ...] = ()
     every_ms: int = 0
     may_block: bool = False
     per: str = ""

@@ -8,12 +8,13 @@ import logging
 import os
 import queue
 import threading
+import time
 from collections.abc import Iterator
 from typing import Final
 
 from producers.collector import Collector
 from producers.files import KeptFile
-from producers.reading import Host, Problem, Texts
+from producers.reading import Host, Problem, Source, Texts
 
 log = logging.getLogger(__name__)
 
@@ -70,9 +71,11 @@ class InlineSource:
         self._wanted = host.wanted
         self._patient = patient
         self._entries: list[_Entry] = []
+        self._constants: dict[str, bytes] = {}
         self._unmatched: list[str] = []
         self._text = _Entry(collector.name, KeptFile(""))
         self._scan_ns = 0
+        self._scanned = False
 
     def read(self, now_ns: int) -> tuple[int, Texts] | None:
         """As in Source."""
@@ -91,7 +94,7 @@ class InlineSource:
                 continue
             if entry.kind:
                 entry.recovered()
-        return (self._clock(), texts) if texts else None
+        return (self._clock(), texts | self._constants) if texts else None
 
     def request(self, now_ns: int) -> None:
         """As in Source; `read` is the reading itself."""
@@ -146,9 +149,24 @@ class InlineSource:
                 entries.append(entry)
         for entry in known.values():
             entry.file.close()
+        # What a machine never had is no news.
+        level = logging.INFO if self._scanned else logging.DEBUG
+        self._scanned = True
         for pattern in set(unmatched) - set(self._unmatched):
-            log.info("%s: there is no %s on this machine", self.collector.name, pattern)
+            log.log(level, "%s: there is no %s on this machine", self.collector.name, pattern)
         self._entries, self._unmatched = entries, unmatched
+        # Constants are of interest only to what is there.
+        keys_of_constants = (key for pattern in self.collector.constants for key in self._expand(pattern))
+        self._constants = dict(filter(None, map(self._constant, keys_of_constants))) if entries else {}
+
+    def _constant(self, key: str) -> tuple[str, bytes] | None:
+        file = KeptFile(self._path(key), patient=self._patient)
+        try:
+            return key, file.read()
+        except OSError:
+            return None
+        finally:
+            file.close()
 
     def _path(self, key: str) -> str:
         root, rest = self._rooted(key)
@@ -174,17 +192,23 @@ class InlineSource:
 
 
 class ThreadSource:
-    """A source that may block: a daemon thread of its own reads it on request, and the frame picks up what came."""
+    """A source that may block: a daemon thread of its own reads it on request, and the frame picks up what came.
+
+    inner     what the thread reads; the files of the collector, if not given
+    asked_ns  monotonic time at which a reading of `inner` began that is still under way in some thread, which is to
+              call `serve` when it has it
+    """
 
     later = True
 
-    def __init__(self, collector: Collector, host: Host) -> None:
+    def __init__(self, collector: Collector, host: Host, inner: Source | None = None, asked_ns: int = 0) -> None:
         self.collector = collector
-        self._inner = InlineSource(collector, host, patient=True)
+        self._inner = inner or InlineSource(collector, host, patient=True)
         self._clock = host.clock
+        self._cpu_s = 0.0
         self._requests: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._latest: tuple[int, Texts] | None = None
-        self._asked_ns = 0
+        self._asked_ns = asked_ns
         self._quiet_ns = 0
         self._thread: threading.Thread | None = None
 
@@ -225,17 +249,31 @@ class ThreadSource:
         waited = now_ns - self._asked_ns
         if self._asked_ns and waited >= hung_ns:
             name = self.collector.name
-            return [Problem(name, self.collector.files[0], "hung", f"no answer for {waited / SECOND_NS:.1f} s")]
+            path = self.collector.files[0] if self.collector.files else name
+            return [Problem(name, path, "hung", f"no answer for {waited / SECOND_NS:.1f} s")]
         return self._inner.problems(now_ns, hung_ns)
+
+    def cpu_s(self) -> float:
+        """Processor time of the thread so far, s."""
+        return self._cpu_s
+
+    def serve(self, reading: tuple[int, Texts] | None) -> None:
+        """Be the thread of this source from now on; `reading` is the one that was under way."""
+        self._thread = threading.current_thread()
+        self._latest, self._asked_ns = reading, 0
+        self._run()
 
     def close(self) -> None:
         """Let the thread end, if it ever comes back."""
         self._requests.put(False)
 
     def _run(self) -> None:
+        began_s = time.thread_time()
         while self._requests.get():
             try:
-                self._latest = self._inner.read(self._clock())
+                now_ns = self._clock()
+                self._inner.request(now_ns)
+                self._latest = self._inner.read(now_ns)
                 if self._latest is None:
                     # Nothing there to be read: no need to wake up for it before the next look.
                     self._quiet_ns = self._clock() + RESCAN_NS
@@ -244,6 +282,7 @@ class ThreadSource:
             except Exception as error:
                 # The thread must live on: whatever a driver makes of a read is this source's failure alone.
                 self._inner.failed(f"{type(error).__name__}: {error}", self._clock())
+            self._cpu_s = time.thread_time() - began_s
             self._asked_ns = 0
         self._inner.close()
 

@@ -54,6 +54,7 @@ FLOORS: Final[Mapping[str, float]] = {
     "mC": 2_000.0,
     "C": 2.0,
     "mW": 5_000.0,
+    "mJ/s": 5_000.0,
     "tasks": 1.0,
     "sockets": 5.0,
     "connections": 5.0,
@@ -136,7 +137,8 @@ RARE_METRICS: Final = frozenset(
         *("ip6.in_discards", "udp6.in_errors", "udp6.rcvbuf_errors"),
         *("net.rx_missed", "net.rx_crc", "net.carrier_changes"),
         *(f"ib.{name}" for name in ("rx_errors", "link_downed", "link_error_recovery", "hw.cqe_errors")),
-        *("conntrack.drop", "conntrack.early_drop", "conntrack.insert_failed"),
+        *(f"gpu.{name}" for name in ("missing", "pcie_replay", "pcie_l0_recovery", "remapped_rows", "implausible")),
+        *("gpu.nvlink_link_recovery_events", "conntrack.drop", "conntrack.early_drop", "conntrack.insert_failed"),
     }
 )
 RARE_FLOOR: Final = 0.1

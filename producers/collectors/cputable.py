@@ -28,13 +28,14 @@ class Row:
 class CpuTable:
     """Parser of such a table. `classify` says, from label and the words after the counts, which metrics a row adds to.
 
-    CPU ids come from the header, which leaves out CPUs that are offline.
+    CPU ids come from the header, which leaves out CPUs that are offline. `rows` are those of the last sample; the list
+    is a new one when the table was learnt anew, and so is the list of counts of a row that moved.
     """
 
     def __init__(self, classify: Callable[[str, str], Sequence[str]]) -> None:
         self._classify = classify
         self._lines: list[bytes] = []
-        self._rows: list[Row | None] = []
+        self.rows: list[Row | None] = []
         self._cpus = 0
         self._sums: dict[str, list[int]] = {}
         self._layout = Layout(())
@@ -52,7 +53,7 @@ class CpuTable:
 
     def _update(self, lines: list[bytes]) -> bool:
         """Take over the rows that changed; False when the table has to be learnt again."""
-        rows, cpus, sums = self._rows, self._cpus, self._sums
+        rows, cpus, sums = self.rows, self._cpus, self._sums
         for index in compress(count(), map(ne, lines, self._lines)):
             row = rows[index]
             line = lines[index]
@@ -78,6 +79,8 @@ class CpuTable:
         header = lines[0].split()
         if not header or not all(cpu.startswith(b"CPU") and cpu[3:].isdigit() for cpu in header):
             raise ParseError("no header of CPUs")
+        if len(set(header)) < len(header):
+            raise ParseError("a CPU has two columns")
         cpus = len(header)
         rows: list[Row | None] = [None]
         sums: dict[str, list[int]] = {}
@@ -104,7 +107,7 @@ class CpuTable:
             rows.append(Row(label + colon, suffix, metrics, counts))
             for metric in metrics:
                 sums[metric] = list(map(add, sums[metric], counts)) if metric in sums else counts
-        self._rows, self._cpus, self._sums = rows, cpus, sums
+        self.rows, self._cpus, self._sums = rows, cpus, sums
         names = [f"cpu{int(cpu[3:])}" for cpu in header]
         channels = tuple((metric, name) for metric in sums for name in names)
         if channels != self._layout.channels or tuple(flaws) != self._layout.flaws:

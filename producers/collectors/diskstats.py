@@ -1,7 +1,8 @@
 """/proc/diskstats: requests, sectors and times of each disk.
 
 14 columns up to kernel 4.17, 18 from 4.18 (discards), 20 from 5.5 (flushes), more are let pass. Partitions are left out
-where their disk is listed (their requests are its own), and so are loop, RAM and optical devices.
+where their disk is listed (their requests are its own), so are the paths of a multipath disk, and loop, RAM and optical
+devices. Where there is no such file, or it is empty, /sys/block/*/stat has the same columns after the name.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from producers.collector import Collector, Reading, only
+from producers.collector import Collector, Reading
 from producers.collectors.fields import Fields, Found
+from producers.optional import label, substitute
 from producers.reading import Texts, Wanted, everything
 
 COLUMNS: Final = {
@@ -35,8 +37,11 @@ COLUMNS: Final = {
 }
 # Printed as unsigned 32 bit: io_ms comes round after 49 busy days.
 MILLISECONDS: Final = ("disk.read_ms", "disk.write_ms", "disk.io_ms", "disk.queue_ms", "disk.flush_ms")
-NO_DISK: Final = re.compile(r"(?:loop|ram|zram|fd|sr)\d+$")
-PARTITION: Final = re.compile(r"((?:sd|hd|vd|xvd)[a-z]+)\d+$|((?:nvme\d+n|mmcblk|nbd|md)\d+)p\d+$")
+FILE: Final = "proc/diskstats"
+BLOCK: Final = re.compile(r"/block/([^/]+)/stat$")
+NO_DISK: Final = re.compile(r"(?:loop|ram|zram|fd|sr)\d+(?:p\d+)?$")
+PARTITION: Final = re.compile(r"(.*\d)p\d+$|(.*[^\d-])\d+$")
+MULTIPATH: Final = re.compile(r"(nvme\d+)c\d+(n\d+)$")
 
 
 def find(text: bytes, found: Found) -> tuple[str, ...]:
@@ -57,26 +62,36 @@ def choose(found: Sequence[str], wanted: Wanted = everything) -> dict[tuple[str,
     """Fields of whole disks."""
     fields = [(field, *field.split("@", 1)) for field in found]
     disks = {disk for _, _, disk in fields}
-    kept = {
-        disk for disk in disks if not NO_DISK.match(disk) and not _partition_of(disk, disks) and wanted("disk", disk)
-    }
+    kept = {disk for disk in disks if not NO_DISK.match(disk) and not _part_of(disk, disks) and wanted("disk", disk)}
     return {(metric, disk): (field,) for field, metric, disk in fields if disk in kept}
 
 
-def _partition_of(name: str, disks: set[str]) -> bool:
+def _part_of(name: str, disks: set[str]) -> bool:
+    """Whether the requests of `name` are those of another one, too."""
+    if match := MULTIPATH.match(name):
+        return f"{match[1]}{match[2]}" in disks
     match = PARTITION.match(name)
     return match is not None and (match[1] or match[2]) in disks
 
 
 class Diskstats:
-    """Parser of /proc/diskstats."""
+    """Parser of /proc/diskstats, or of the files of /sys/block."""
 
     def __init__(self, wanted: Wanted = everything) -> None:
         self._fields = Fields(find, lambda found: choose(found, wanted))
 
     def __call__(self, texts: Texts) -> Reading:
         """Requests, sectors of 512 bytes and milliseconds, disk by disk."""
-        return self._fields(only(texts))
+        return self._fields(texts[FILE] if FILE in texts else table(texts))
+
+
+def table(texts: Texts) -> bytes:
+    """The files of /sys/block as a diskstats; "!" in their names stands for a slash, which no file name can hold."""
+    rows = []
+    for path, text in texts.items():
+        if match := BLOCK.search(path):
+            rows.append(b"0 0 %s %s" % (label(match[1]).replace("!", "/").encode(), b" ".join(text.split())))
+    return b"\n".join(rows)
 
 
 def derive(rates: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:
@@ -94,9 +109,11 @@ def derive(rates: Mapping[str, NDArray[np.float64]]) -> dict[str, NDArray[np.flo
 
 DISKSTATS = Collector(
     "diskstats",
-    ("proc/diskstats",),
+    (FILE, "sys/block/*/stat"),
     Diskstats,
     (*COLUMNS, "disk.await_read", "disk.await_write"),
+    per="disk",
+    source=substitute,
     wraps=dict.fromkeys(MILLISECONDS, 2.0**32),
     derive=derive,
 )

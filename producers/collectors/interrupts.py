@@ -1,12 +1,14 @@
-"""/proc/interrupts: interrupts of each CPU by kind."""
+"""/proc/interrupts: interrupts of each CPU by kind, and of the busiest devices by themselves."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-from producers.collector import Collector, Parser, plain
+from producers.collector import Collector, Layout, Parser, Reading, plain
 from producers.collectors.cputable import CpuTable
+from producers.collectors.irqsources import IrqSources
+from producers.reading import Texts
 
 LABELS: Final = {
     "CAL": ("cpu.irq.call",),
@@ -29,6 +31,8 @@ METRICS: Final = (
     "cpu.irq.local_timer",
     "cpu.irq.mce",
     "cpu.irq.resched",
+    "cpu.irq.source",
+    "cpu.irq.source_top_pct",
     "cpu.irq.thermal",
     "cpu.irq.tlb",
 )
@@ -53,8 +57,28 @@ def classify(label: str, words: str) -> tuple[str, ...]:
     return ()
 
 
+class Interrupts:
+    """Parser of /proc/interrupts."""
+
+    def __init__(self) -> None:
+        self._table = CpuTable(classify)
+        self._sources = IrqSources()
+        self._parts: tuple[Layout, tuple[tuple[str, str], ...]] = (Layout(()), ())
+        self._layout = Layout(())
+
+    def __call__(self, texts: Texts) -> Reading:
+        """Counts of the table, then of the sources."""
+        table, values = self._table(texts)
+        values += self._sources(self._table.rows)
+        channels = self._sources.channels
+        if table is not self._parts[0] or channels is not self._parts[1]:
+            self._parts = table, channels
+            self._layout = Layout(table.channels + channels, table.flaws, table.notes)
+        return self._layout, values
+
+
 def _parser() -> Parser:
-    return CpuTable(classify)
+    return Interrupts()
 
 
 INTERRUPTS = Collector("interrupts", ("proc/interrupts",), plain(_parser), METRICS)

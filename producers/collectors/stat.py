@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -17,6 +18,8 @@ USER_HZ: Final = 100
 TIMES: Final = tuple(
     f"cpu.time.{name}" for name in ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 )
+# Time of guests is part of user time (and of nice, which is the column after), so it is no part of the sum of times.
+COLUMNS: Final = (*TIMES, "cpu.time.guest")
 HOST: Final = {
     "cpu.interrupts_total": "intr",
     "cpu.context_switches_total": "ctxt",
@@ -25,6 +28,7 @@ HOST: Final = {
     "cpu.procs_blocked": "procs_blocked",
     "cpu.softirqs_total": "softirq",
 }
+LABEL: Final = re.compile(rb"cpu\d*")
 # How far iowait may fall: it is charged to the CPU that a task last waited on, and taken back.
 IOWAIT_FALLS_S: Final = 3
 
@@ -54,18 +58,22 @@ class Stat:
         width = self._width
         values: list[float] = []
         start = self._aggregates * width
-        for column in range(1, min(width, len(TIMES) + 1)):
+        for column in range(1, min(width, len(COLUMNS) + 1)):
             cells = tokens[start + column :: width]
             try:
-                values += map(int, cells)
+                # As a list: what an iterator gave before it failed would stay.
+                values += list(map(int, cells))
             except ValueError:
                 values += map(number, cells)
         return self._layout, values + numbers
 
     def _learn(self, cpus: bytes) -> list[bytes]:
-        rows = [row for line in cpus.splitlines() if len(row := line.split()) > 4]
+        rows = [row for line in cpus.splitlines() if len(row := line.split()) > 4 and LABEL.fullmatch(row[0])]
         if not rows:
             raise ParseError("no CPU row")
+        labels = [row[0] for row in rows if row[0] != b"cpu"]
+        if len(set(labels)) < len(labels):
+            raise ParseError("a CPU has two rows")
         self._width = min(map(len, rows))
         self._labels = [row[0] for row in rows]
         # A container's view (lxcfs) may have two lines for all CPUs.
@@ -77,7 +85,7 @@ class Stat:
 
     def _lay_out(self) -> None:
         names = [label.decode("ascii", "replace") for label in self._labels[self._aggregates :]]
-        times = TIMES[: self._width - 1]
+        times = COLUMNS[: self._width - 1]
         notes = ("a container's view of the host (two lines for all CPUs)",) if self._aggregates > 1 else ()
         channels = (*((metric, name) for metric in times for name in names), *self._host_layout.channels)
         if channels != self._layout.channels or notes != self._layout.notes:
@@ -122,9 +130,9 @@ STAT = Collector(
     "stat",
     ("proc/stat",),
     plain(Stat),
-    (*TIMES, "cpu.busy_pct", *HOST),
+    (*COLUMNS, "cpu.busy_pct", *HOST),
     defines="core",
-    scales=dict.fromkeys(TIMES, 1 / USER_HZ),
+    scales=dict.fromkeys(COLUMNS, 1 / USER_HZ),
     falls={"cpu.time.iowait": IOWAIT_FALLS_S * USER_HZ},
     derive=derive,
 )

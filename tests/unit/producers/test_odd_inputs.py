@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from producers.collector import ParseError
 from producers.collectors.cpufreq import CPUFREQ
 from producers.collectors.diskstats import DISKSTATS
 from producers.collectors.diskstats import derive as derive_disk
+from producers.collectors.infiniband import INFINIBAND, INFINIBAND_ERRORS
 from producers.collectors.interrupts import INTERRUPTS
 from producers.collectors.meminfo import MEMINFO
 from producers.collectors.netdev import NETDEV
@@ -19,6 +22,7 @@ from producers.collectors.snmp import SNMP_NETSTAT
 from producers.collectors.softirqs import SOFTIRQS
 from producers.collectors.softnet import SOFTNET
 from producers.collectors.stat import STAT
+from producers.collectors.stat import derive as derive_stat
 from producers.collectors.vmstat import VMSTAT
 from tests.unit.producers.readings import parse, rates, values
 
@@ -87,8 +91,6 @@ def test_partitions_and_loops_are_no_disks() -> None:
 
 
 def test_await_is_absent_without_requests() -> None:
-    import numpy as np
-
     found = derive_disk({"disk.read_ms": np.array([[30.0, 0.0]]), "disk.reads": np.array([[10.0, 0.0]])})
     assert found["disk.await_read"][0, 0] == 3.0
     assert math.isnan(found["disk.await_read"][0, 1])
@@ -119,6 +121,23 @@ def test_cpu_numbers_come_from_labels() -> None:
     assert {cpu for metric, cpu in found if metric == "cpu.time.user"} == {"cpu0", "cpu1", "cpu8", "cpu9"}
     assert found["cpu.time.user", "cpu8"] == 199865
     assert found["cpu.time.softirq", "cpu9"] == 723
+
+
+def test_cpu_that_is_there_twice_is_refused() -> None:
+    row = b"cpu%d 10 0 0 0 0 0 0 0 0 0\n"
+    with pytest.raises(ParseError, match="two rows"):
+        parse(STAT, b"cpu  1 0 0 0 0 0 0 0 0 0\n" + row % 0 + row % 1 + row % 0)
+    with pytest.raises(ParseError, match="two columns"):
+        parse(INTERRUPTS, b"  CPU0 CPU1 CPU0\n LOC: 1 2 3 Local timer interrupts\n")
+    assert ("cpu.time.user", "cpu1") in parse(STAT, b"page 1 2 3 4 5\n" + row % 1)
+
+
+def test_one_unreadable_time_is_absent_alone() -> None:
+    found = parse(STAT, b"cpu  1 0 0 0\ncpu0 10 0 0 7 0\ncpu1 <unknown> 0 0 8 0\ncpu2 30 0 0 9 0\n")
+    assert math.isnan(found.pop(("cpu.time.user", "cpu1")))
+    assert found["cpu.time.user", "cpu0"] == 10
+    assert found["cpu.time.user", "cpu2"] == 30
+    assert found["cpu.time.idle", "cpu1"] == 8
 
 
 def test_set_of_cpus_changes_while_running() -> None:
@@ -157,6 +176,24 @@ def test_impossible_idle_time_is_dropped() -> None:
     _, second, third = rates(STAT, good % 1000, good % 999_000_000, good % 1100)
     assert math.isnan(second["cpu.time.idle", "cpu0"])
     assert third["cpu.time.idle", "cpu0"] == pytest.approx(0.5)
+
+
+def test_guest_time_is_part_of_user_time() -> None:
+    # Kernels before 2.6.24 have no column for it, newer ones have one more.
+    row = b"cpu0 %d 0 0 %d 0 0 0 0"
+    for tail in (b"\n", b" %d\n", b" %d 0\n"):
+        numbers = ((100, 0, 0), (150, 50, 40)) if b"%d" in tail else ((100, 0), (150, 50))
+        _, second = rates(STAT, *((row + tail) % cells for cells in numbers))
+        assert second["cpu.time.user", "cpu0"] == pytest.approx(0.5)
+        assert second.get(("cpu.time.guest", "cpu0")) == (pytest.approx(0.4) if b"%d" in tail else None)
+    busy = derive_stat({name: np.array([[share]]) for name, share in (("cpu.time.user", 0.5), ("cpu.time.idle", 0.5))})
+    assert busy["cpu.busy_pct"][0, 0] == 50.0
+    guest = {
+        "cpu.time.user": np.array([[0.5]]),
+        "cpu.time.idle": np.array([[0.5]]),
+        "cpu.time.guest": np.array([[0.4]]),
+    }
+    assert derive_stat(guest)["cpu.busy_pct"][0, 0] == 50.0
 
 
 def test_iowait_may_fall() -> None:
@@ -206,7 +243,9 @@ def test_interrupt_chip_that_starts_with_a_digit() -> None:
     found = parse(
         INTERRUPTS, b"           CPU0       CPU1\n 45:         12         34  5a090000.gpio   3 Edge      button\n"
     )
-    assert found == {("cpu.irq.device", "cpu0"): 12, ("cpu.irq.device", "cpu1"): 34}
+    assert found["cpu.irq.device", "cpu0"] == 12
+    assert found["cpu.irq.device", "cpu1"] == 34
+    assert found["cpu.irq.source", "45:button"] == 46
 
 
 def test_interrupts_of_network_adapters() -> None:
@@ -396,3 +435,23 @@ def test_frequency_above_the_maximum_and_unreadable_ones() -> None:
     found = values(CPUFREQ.parser()({path.format(0): b"3392895\n", path.format(12): b"<unknown>\n"}))
     assert found["cpu.freq.current", "cpu0"] == 3392895
     assert math.isnan(found["cpu.freq.current", "cpu12"])
+
+
+def test_infiniband_counts_words_of_four_bytes() -> None:
+    path = "sys/class/infiniband/mlx5_0/ports/1/counters/port_rcv_data"
+    _, second = rates(replace(INFINIBAND, files=(path,)), b"0\n", b"1000000\n")
+    assert second["ib.rx_data", "mlx5_0/1"] == 4_000_000
+
+
+def test_infiniband_adapters_without_the_usual_files_hide_no_other() -> None:
+    root = "sys/class/infiniband"
+    texts = {
+        f"{root}/hfi1_0/hw_counters/SwLinkUp,32": b"32\n",
+        f"{root}/hfi1_0/ports/1/counters/symbol_error": b"N/A (no PMA)\n",
+        f"{root}/mlx5_0/ports/1/hw_counters/lifespan": b"10\n",
+        f"{root}/mlx5_0/ports/1/hw_counters/out_of_sequence": b"7\n",
+        f"{root}/irdma0/hw_counters/duplicate_request": b"5\n",
+    }
+    found = values(INFINIBAND_ERRORS.parser()(texts))
+    assert math.isnan(found.pop(("ib.symbol_error", "hfi1_0/1")))
+    assert found == {("ib.hw.out_of_sequence", "mlx5_0/1"): 7, ("ib.hw.duplicate_request", "irdma0"): 5}

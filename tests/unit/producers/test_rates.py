@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from producers.collector import Layout
 from producers.collectors.netdev import NETDEV
+from producers.collectors.powercap import POWERCAP
 from producers.collectors.stat import STAT
 from producers.rates import Rates
 from schemas.catalogue import catalogue
@@ -96,3 +97,25 @@ def test_ticks_become_seconds() -> None:
     layout = Layout((("cpu.time.user", "cpu0"), ("cpu.context_switches_total", "")))
     found = Rates(STAT, catalogue())(layout, np.array([1.0, 2.0]), np.array([[100.0, 100.0], [150.0, 150.0]]))
     np.testing.assert_allclose(found[1], [0.5, 50.0])
+
+
+def test_each_channel_comes_round_where_its_layout_says() -> None:
+    packages = tuple(("power.rapl.package", f"package{index}") for index in range(3))
+    layout = Layout(packages, wraps={packages[0]: 1000.0, packages[1]: 5000.0})
+    counts = np.array([[990.0, 4900.0, 900.0], [10.0, 100.0, 10.0]])
+    found = Rates(POWERCAP, catalogue())(layout, np.array([0.0, 1.0]), counts)
+    assert found[1].tolist() == [20, 200, pytest.approx(NAN, nan_ok=True)]
+    # The range of a zone goes with its channel, wherever that stands in the next layout.
+    keeper = Rates(POWERCAP, catalogue())
+    keeper(layout, np.array([0.0]), counts[:1])
+    moved = Layout(packages[1::-1], wraps=layout.wraps)
+    assert keeper(moved, np.array([1.0]), counts[1:, 1::-1])[0].tolist() == [200, 20]
+
+
+def test_values_beyond_belief_are_counted() -> None:
+    keeper = Rates(NETDEV, catalogue())
+    layout = Layout((("net.rx_bytes", "a"),))
+    counts = np.array([[1.0], [2.0], [10.0**18], [10.0**18 + 1], [5.0], [-3.0], [NAN]])
+    keeper(layout, np.arange(len(counts), dtype=float), counts)
+    # A leap and a negative count; neither a reset nor what is absent.
+    assert keeper.implausible == 2
