@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
+from producers.gpu.names import GpuNames
 from producers.notices import Notices
 from producers.vitals import Vitals
 from schemas.settings import AgentSettings
+
+STARTING: Final = "still starting"
+"""How the reason of a Problem begins when there is nothing wrong yet."""
 
 Texts: TypeAlias = Mapping[str, bytes]
 Wanted: TypeAlias = Callable[[str, str], bool]
@@ -41,6 +45,7 @@ class Host:
     settings  the agent's
     notices   where to say what happened
     vitals    what the agent says of itself
+    gpus      which GPU is at a PCI address, also of those that are lost
     """
 
     roots: Mapping[str, str]
@@ -49,6 +54,7 @@ class Host:
     settings: AgentSettings = field(default_factory=AgentSettings)
     notices: Notices = field(default_factory=Notices)
     vitals: Vitals = field(default_factory=Vitals)
+    gpus: GpuNames = field(default_factory=GpuNames)
 
 
 class Source(Protocol):
