@@ -176,8 +176,8 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class StateRecord:
-    """A piece of a worker's knowledge of a host, in slot `model/0`, `model/1`, `row/N` or `progress`; the newest of a
-    slot counts.
+    """A piece of a worker's knowledge of a host, in slot `model/0`, `model/1`, `row/N`, `events` or `progress`; the
+    newest of a slot counts.
     """
 
     host: str

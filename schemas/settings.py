@@ -282,9 +282,11 @@ class WarehouseSettings(Settings):
     telemetry_days: int = 7
     verdict_days: int = 30
     episode_days: int = 365
+    event_days: int = 90
 
     def check(self) -> None:
-        self.require(positive=("batch_rows", "batch_s", "telemetry_days", "verdict_days", "episode_days"))
+        days = ("telemetry_days", "verdict_days", "episode_days", "event_days")
+        self.require(positive=("batch_rows", "batch_s", *days))
 
 
 @dataclass(frozen=True, slots=True)

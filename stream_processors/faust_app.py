@@ -25,10 +25,10 @@ from typing import Any, Final
 import faust
 from mode.supervisors import CrashingSupervisor
 
-from schemas.codec import Rejected, decode_telemetry, encode
-from schemas.records import DeadLetter, StateRecord, Telemetry, Verdict, state_key
+from schemas.codec import Rejected, decode, decode_telemetry, encode
+from schemas.records import DeadLetter, Event, StateRecord, Telemetry, Verdict, state_key
 from schemas.settings import KafkaSettings, PipelineSettings, WorkerSettings
-from schemas.topics import ANOMALIES, DEAD, MODELS, TELEMETRY, VERDICTS
+from schemas.topics import ANOMALIES, DEAD, EVENTS, MODELS, TELEMETRY, VERDICTS
 from stream_processors.delivery import rounds
 from stream_processors.host import Forgotten, Result
 from stream_processors.kafka import KafkaException, Outgoing, Results, read_states, topic_partitions
@@ -38,7 +38,8 @@ from stream_processors.seconds import SECOND_NS
 log = logging.getLogger("reveal.worker")
 
 SERVICE: Final = "worker"
-TOPICS: Final = frozenset({*TELEMETRY.values(), MODELS, VERDICTS, ANOMALIES, DEAD})
+INPUTS: Final = (*TELEMETRY.values(), EVENTS)
+TOPICS: Final = frozenset({*INPUTS, MODELS, VERDICTS, ANOMALIES, DEAD})
 DEAD_VALUE_BYTES: Final = 65_536
 DEAD_A_SECOND: Final = 50.0
 """So many dead letters a second are written; more are only counted and logged, so that a broken producer cannot fill
@@ -49,7 +50,7 @@ STATISTICS_EVERY_S: Final = 60.0
 
 @dataclass(slots=True)
 class Pending:
-    """An event that waits to be acknowledged, until its host's progress covers it; at once where there is no host."""
+    """A message that waits to be acknowledged, until its host's progress covers it; at once where there is no host."""
 
     event: Any
     host: str = ""
@@ -75,10 +76,8 @@ class Worker:
         self._dead_allowance = DEAD_A_SECOND
         self._dead_checked = time.monotonic()
         self._told = time.monotonic()
-        telemetry = self.app.topic(
-            *TELEMETRY.values(), key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw"
-        )
-        self.app.agent(telemetry, name="reveal.telemetry", concurrency=1, supervisor_strategy=CrashingSupervisor)(
+        inputs = self.app.topic(*INPUTS, key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw")
+        self.app.agent(inputs, name="reveal.telemetry", concurrency=1, supervisor_strategy=CrashingSupervisor)(
             self._process
         )
         self.app.timer(1.0, name="reveal.tick")(self._tick)
@@ -148,12 +147,17 @@ class Worker:
             pending = Pending(event)
             self._pending.setdefault(message.tp, deque()).append(pending)
             try:
-                batch = decode_telemetry(message.value)
-                if message.key != batch.host.encode():
-                    raise Rejected("wrong-key", f"the key is {message.key!r}, the host {batch.host!r}")
-                self._partition_of[batch.host] = message.partition
+                record = _record(message)
+                if message.key != record.host.encode():
+                    raise Rejected("wrong-key", f"the key is {message.key!r}, the host {record.host!r}")
+                self._partition_of[record.host] = message.partition
                 now = time.time()
-                results += self.pipeline.feed(batch, now, max(0.0, now - (message.timestamp or now)))
+                lag_s = max(0.0, now - (message.timestamp or now))
+                if isinstance(record, Event):
+                    # What is kept of it is delivered with these results, so it needs not wait for progress.
+                    results += self.pipeline.feed_event(record, now, lag_s)
+                    continue
+                results += self.pipeline.feed(record, now, lag_s)
             except Rejected as error:
                 results += self._bury(message, error.reason, error.detail)
                 continue
@@ -162,10 +166,10 @@ class Worker:
                 log.exception("cannot process %s/%d/%d", message.topic, message.partition, message.offset)
                 results += self._bury(message, "pipeline-error", traceback.format_exc(limit=-5))
                 continue
-            pending.host, pending.second = batch.host, _last_second(batch)
-            pending.epoch = self.pipeline.epoch(batch.host)
-            if batch.flaws:
-                results += self._bury(message, "not-finite", "; ".join(batch.flaws))
+            pending.host, pending.second = record.host, _last_second(record)
+            pending.epoch = self.pipeline.epoch(record.host)
+            if record.flaws:
+                results += self._bury(message, "not-finite", "; ".join(record.flaws))
         await self._deliver(results)
         self._acknowledge()
 
@@ -318,6 +322,16 @@ def _credentials(kafka: KafkaSettings) -> Any:
 
 def _nothing() -> None:
     pass
+
+
+def _record(message: Any) -> Telemetry | Event:
+    """What the message holds. Raises Rejected for what its topic does not carry."""
+    if message.topic != EVENTS:
+        return decode_telemetry(message.value)
+    record = decode(message.value)
+    if not isinstance(record, Event):
+        raise Rejected("wrong-record", f"expected an event, got {type(record).__name__}")
+    return record
 
 
 def _last_second(batch: Telemetry) -> int:

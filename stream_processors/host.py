@@ -10,12 +10,13 @@ from math import log10
 from statistics import fmean
 from typing import Any, Final
 
-from schemas.records import Episode, Evidence, StateRecord, Telemetry, Verdict
+from schemas.records import Episode, Event, Evidence, StateRecord, Telemetry, Verdict
 from schemas.settings import PipelineSettings
 from stream_processors.attribution import attribute, evidence, explain, stands_out
 from stream_processors.baseline import Baseline
 from stream_processors.episodes import Tracker
 from stream_processors.features import window_features
+from stream_processors.happenings import BEFORE_NS, KEPT_NS, SLOT, Happenings
 from stream_processors.rows import Row
 from stream_processors.seconds import SECOND_NS, Second, reduce_batch
 from stream_processors.windows import Window, Windows
@@ -51,8 +52,8 @@ class Misplaced(Exception):
 
 
 class Host:
-    """State of one host. All it needs to go on after a restart leaves it as StateRecords: rows and models when they
-    come to be, and its progress with each of them, with each episode state, and otherwise every few windows.
+    """State of one host. All it needs to go on after a restart leaves it as StateRecords: rows, models and events when
+    they come to be, and its progress with each row, model and episode state, and otherwise every few windows.
 
     progressed  the progress told last covers all seconds before this one
     epoch       counts how often the host's clock was set back; what is of an earlier epoch is done with
@@ -63,6 +64,7 @@ class Host:
         self.settings = settings
         self.windows = Windows(settings)
         self.tracker = Tracker(settings)
+        self.happenings = Happenings()
         self.baseline: Baseline | None = None
         self.rows: dict[int, Row] = {}
         self.version = 0  # fits so far
@@ -97,6 +99,20 @@ class Host:
             how = "duplicate"
         return self._results(self.windows.close()), how
 
+    def happened(self, event: Event) -> list[Result]:
+        """Keep `event` for the episodes that it may explain, and tell what is kept if that changed. An episode that is
+        told before its event comes has it in its next state.
+        """
+        return [self.happenings.record(self.name)] if self.happenings.add(event, self._kept_since()) else []
+
+    def _kept_since(self) -> int:
+        """Events from then on, ns, may still be evidence."""
+        since_ns = (self.windows.next_start or 0) * SECOND_NS - KEPT_NS
+        episodes = [each for each in (self.tracker.open, self.tracker.closed) if each is not None]
+        # One that was closed a moment ago may go on.
+        starts = [each.start_ns for each in episodes if each.closed_ns is None or each.closed_ns >= since_ns]
+        return min([since_ns, *(start - BEFORE_NS for start in starts)])
+
     def tick(self, now: float) -> list[Result]:
         """Results of time going on without a message: a new host is waited for, to see which subsystems it has, even
         if its stream has ended.
@@ -109,12 +125,12 @@ class Host:
     def silence(self) -> list[Result]:
         """The host sends nothing any more: its windows are closed as they are, and so is its episode."""
         results = self._results(self.windows.flush())
-        results += self.tracker.end("Closed because the host fell silent")
+        results += map(self.happenings.told, self.tracker.end("Closed because the host fell silent"))
         return [*results, self._progress()] if results else []
 
     def slots(self) -> tuple[str, ...]:
         """Slots of the models topic that may hold something of this host."""
-        return ("progress", "model/0", "model/1", *(f"row/{slot}" for slot in range(self.settings.rows)))
+        return ("progress", SLOT, "model/0", "model/1", *(f"row/{slot}" for slot in range(self.settings.rows)))
 
     def restore(self, records: Iterable[StateRecord]) -> str | None:
         """Take up the state that `records`, the newest of every slot, describe. Says what was lost, if anything was:
@@ -123,6 +139,9 @@ class Host:
         Raises whatever a progress that is none trips over; the host is then of no use.
         """
         by_slot = {record.slot: record for record in records}
+        lost = self._restore_events(by_slot.pop(SLOT, None))
+        if not by_slot:
+            return lost  # nothing but events came so far
         progress = by_slot.get("progress")
         if progress is None:
             return f"there is no progress among its {len(by_slot)} records"
@@ -142,6 +161,13 @@ class Host:
             self._relearn()
             self._owed += self.tracker.end("Closed because the model of the host was lost")
             return f"{type(error).__name__}: {error}"
+        return lost
+
+    def _restore_events(self, record: StateRecord | None) -> str | None:
+        try:
+            self.happenings = Happenings.restore(record) if record is not None else Happenings()
+        except (AttributeError, TypeError, ValueError) as error:
+            return f"its events: {type(error).__name__}: {error}"
         return None
 
     def _restore_model(self, by_slot: Mapping[str, StateRecord], state: Mapping[str, Any]) -> None:
@@ -184,6 +210,9 @@ class Host:
         self.newest = {name: (session, sequence, 0) for name, (session, sequence, _) in self.newest.items()}
         self.backwards.clear()
         self.epoch += 1
+        if self.happenings.events:
+            self.happenings = Happenings()
+            self._owed.append(self.happenings.record(self.name))
         self._owed.append(self._progress())
 
     def _results(self, windows: Iterable[Window]) -> list[Result]:
@@ -198,7 +227,7 @@ class Host:
             # Progress is told with everything it must agree with, and otherwise now and then: it is written most.
             if self._untold >= PROGRESS_EVERY or any(not isinstance(each, Verdict) for each in fresh):
                 results.append(self._progress())
-        return results
+        return [self.happenings.told(each) if isinstance(each, Episode) else each for each in results]
 
     def _judge_safely(self, window: Window) -> list[Result]:
         before = replace(self.tracker, weights=dict(self.tracker.weights))

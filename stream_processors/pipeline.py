@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from schemas.codec import Rejected
-from schemas.records import StateRecord, Telemetry
+from schemas.records import Event, StateRecord, Telemetry
 from schemas.settings import PipelineSettings
 from stream_processors.host import Forgotten, Host, Misplaced, Result
 from stream_processors.seconds import SECOND_NS
@@ -20,8 +20,8 @@ from stream_processors.windows import LONGEST_GAP_S
 class Pipeline:
     """State of all hosts of this worker.
 
-    counts  how many messages were added, duplicate, gap, late, time-backwards, from-the-future, not-finite; silent
-    hosts
+    counts  how many messages were added, duplicate, gap, late, time-backwards, from-the-future, not-finite; events;
+    silent hosts
     """
 
     settings: PipelineSettings
@@ -40,10 +40,7 @@ class Pipeline:
         Raises Rejected, with reason time-backwards, late or from-the-future, for a sound message that cannot be
         placed in time; nothing of it is kept.
         """
-        ahead = batch.start_ns / SECOND_NS - (arrived - lag_s)
-        if ahead > self.settings.future_s:
-            self.counts["from-the-future"] += 1
-            raise Rejected("from-the-future", f"begins {ahead:.0f} s after it was sent; check the host's clock")
+        self._check_time(batch.start_ns, arrived - lag_s)
         if self._arrived is not None:
             self._flow += min(max(arrived - self._arrived, 0.0), LONGEST_GAP_S)
         self._arrived = arrived
@@ -61,6 +58,20 @@ class Pipeline:
             raise Rejected(error.reason, error.detail) from None
         self.counts[how] += 1
         return results
+
+    def feed_event(self, event: Event, arrived: float, lag_s: float = 0.0) -> list[Result]:
+        """Results of `event`: at most the record of what is known to have happened on its host. It becomes evidence
+        of the host's episodes, and changes no verdict, nor when a host counts as silent. Times as in `feed`.
+
+        Raises Rejected with reason from-the-future.
+        """
+        self._check_time(event.time_ns, arrived - lag_s)
+        self.counts["events"] += 1
+        host = self.hosts.get(event.host)
+        if host is None:
+            host = self.hosts[event.host] = Host(event.host, self.settings)
+            self._heard[event.host] = self._flow
+        return host.happened(event)
 
     def tick(self, now: float) -> list[Result]:
         """Results of time going on: new hosts that were waited for, hosts that fell silent while others are heard,
@@ -104,6 +115,12 @@ class Pipeline:
         self.hosts[host] = fresh
         self._heard[host] = self._flow
         return lost
+
+    def _check_time(self, time_ns: int, sent: float) -> None:
+        ahead = time_ns / SECOND_NS - sent
+        if ahead > self.settings.future_s:
+            self.counts["from-the-future"] += 1
+            raise Rejected("from-the-future", f"begins {ahead:.0f} s after it was sent; check the host's clock")
 
     def forget(self, hosts: Iterable[str]) -> None:
         """Drop hosts, for instance those that another worker has taken over."""

@@ -1,4 +1,4 @@
-"""The ClickHouse sink: telemetry a second, verdicts, episodes with evidence, and dead letters, readable in SQL.
+"""The ClickHouse sink: telemetry a second, verdicts, episodes with evidence, events and dead letters, all in SQL.
 
 How nothing is lost and nothing is there twice
 ----------------------------------------------
@@ -22,6 +22,7 @@ identity.
     verdicts_log                host, window_start                       the later offset
     episodes_log                id, revision                             the later offset
     evidence_log                episode, revision, rank                  the later offset
+    events_log                  host, session, sequence                  the later offset
     dead_letters_log            topic, partition, offset, reason         the later offset
 
 ClickHouse drops the others when it merges parts, and until then the views of the plain names (`telemetry`,

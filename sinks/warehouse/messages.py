@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from schemas.codec import Rejected, decode, encode
-from schemas.records import DeadLetter, Episode, Telemetry, Verdict
-from schemas.topics import ANOMALIES, DEAD, TELEMETRY, VERDICTS
+from schemas.records import DeadLetter, Episode, Event, Telemetry, Verdict
+from schemas.topics import ANOMALIES, DEAD, EVENTS, TELEMETRY, VERDICTS
 
 SERVICE: Final = "warehouse"
 VALUE_BYTES: Final = 64 << 10
@@ -16,11 +16,12 @@ VALUE_BYTES: Final = 64 << 10
 EARLIEST_NS: Final = 946_684_800_000_000_000  # 2000-01-01
 LATEST_NS: Final = 4_102_444_800_000_000_000  # 2100-01-01
 
-Stored = Telemetry | Verdict | Episode | DeadLetter
+Stored = Telemetry | Verdict | Episode | Event | DeadLetter
 SUBSYSTEM_OF: Final[Mapping[str, str]] = {topic: subsystem for subsystem, topic in TELEMETRY.items()}
-RESULT_KINDS: Final[Mapping[str, type[Verdict] | type[Episode] | type[DeadLetter]]] = {
+RESULT_KINDS: Final[Mapping[str, type[Verdict] | type[Episode] | type[Event] | type[DeadLetter]]] = {
     VERDICTS: Verdict,
     ANOMALIES: Episode,
+    EVENTS: Event,
     DEAD: DeadLetter,
 }
 TOPICS: Final = (*SUBSYSTEM_OF, *RESULT_KINDS)
@@ -108,6 +109,8 @@ def _check_times(record: object) -> None:
             _check_time(name, getattr(record, name))
         if record.closed_ns is not None:
             _check_time("closed_ns", record.closed_ns)
+    elif isinstance(record, Event):
+        _check_time("time", record.time_ns)
 
 
 def _check_time(name: str, value: int) -> None:

@@ -159,6 +159,7 @@ def retention(settings: WarehouseSettings) -> dict[str, int]:
         "verdicts_log": settings.verdict_days,
         "episodes_log": settings.episode_days,
         "evidence_log": settings.episode_days,
+        "events_log": settings.event_days,
         "dead_letters_log": settings.verdict_days,
     }
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from schemas.catalogue import SUBSYSTEMS, catalogue
-from schemas.records import DeadLetter, Episode, Telemetry, Verdict
+from schemas.records import DeadLetter, Episode, Event, Telemetry, Verdict
 from sinks.warehouse.messages import LATEST_NS, Accepted
 from sinks.warehouse.seconds import summarise
 
@@ -129,6 +129,24 @@ EVIDENCE: Final = pa.schema(
         "kafka_offset": pa.uint64(),
     }
 )
+EVENTS: Final = pa.schema(
+    {
+        "host": WORD,
+        "session": WORD,
+        "sequence": pa.uint64(),
+        "ts": UTC_MS,
+        "kind": WORD,
+        "subsystem": WORD,
+        "severity": WORD,
+        "instance": pa.string(),
+        "code": pa.int64(),
+        "message": pa.string(),
+        "source": WORD,
+        "agent": WORD,
+        "kafka_partition": pa.int32(),
+        "kafka_offset": pa.uint64(),
+    }
+)
 DEAD_LETTERS: Final = pa.schema(
     {
         "received": UTC_MS,
@@ -168,6 +186,7 @@ def inserts(accepted: Sequence[Accepted]) -> list[Insert]:
     episodes = by_kind.get(Episode, ())
     done += _dated("evidence_log", EVIDENCE, "start", chain.from_iterable(map(_evidence, episodes)))
     done += _dated("episodes_log", EPISODES, "start", map(_episode, episodes))
+    done += _dated("events_log", EVENTS, "ts", map(_event, by_kind.get(Event, ())))
     if dead := by_kind.get(DeadLetter):
         done.append(Insert("dead_letters_log", _table(DEAD_LETTERS, map(_dead_letter, dead))))
     return done
@@ -362,6 +381,17 @@ def _evidence(item: Accepted) -> Iterable[Row]:
             "kafka_partition": item.partition,
             "kafka_offset": item.offset,
         }
+
+
+def _event(item: Accepted) -> Row:
+    record = item.record
+    assert isinstance(record, Event)
+    return {
+        "ts": record.time_ns // 1_000_000,
+        **{name: getattr(record, name) for name in record.__slots__ if name != "time_ns"},
+        "kafka_partition": item.partition,
+        "kafka_offset": item.offset,
+    }
 
 
 def _dead_letter(item: Accepted) -> Row:

@@ -27,7 +27,7 @@ from deploy.kafka.topics import create_topics
 from schemas.codec import encode
 from schemas.records import Record, Telemetry
 from schemas.settings import ClickHouseSettings, WarehouseSettings
-from schemas.topics import ANOMALIES, DEAD, TELEMETRY, VERDICTS, topic_table
+from schemas.topics import ANOMALIES, DEAD, EVENTS, TELEMETRY, VERDICTS, topic_table
 from sinks.warehouse.migrate import (
     Layout,
     MigrationError,
@@ -42,7 +42,7 @@ from sinks.warehouse.store import Store, StoreError
 from tests.clickhouse_fixture import ClickHouseProcess, MakeClickHouse
 from tests.kafka_fixture import NewKafka, local_kafka
 from tests.synthetic import SUBSYSTEMS, second
-from tests.unit.sinks.examples import episode, letter, verdict
+from tests.unit.sinks.examples import episode, event, letter, verdict
 
 pytestmark = pytest.mark.stack
 
@@ -195,14 +195,19 @@ def test_migrations_up_again_down_and_up(bench: Bench) -> None:
     assert apply(bench.store, steps, layout) == list(steps)
     assert apply(bench.store, steps, layout) == []
     assert recorded(bench.store, layout) == {step.number: step.checksum for step in steps}
-    assert len(apply_retention(bench.store, retention(WarehouseSettings()), layout)) == 7
+    assert len(apply_retention(bench.store, retention(WarehouseSettings()), layout)) == 8
     assert apply_retention(bench.store, retention(WarehouseSettings()), layout) == []
     assert apply_retention(bench.store, retention(WarehouseSettings(verdict_days=3)), layout) == [
         "verdicts_log",
         "dead_letters_log",
     ]
+    assert apply_retention(bench.store, retention(WarehouseSettings(verdict_days=3, event_days=4)), layout) == [
+        "events_log"
+    ]
+    assert revert(bench.store, steps, layout, down_to=3) == list(reversed(steps[3:]))
+    bench.store.query("SELECT event FROM host_timeline", database=bench.name)
     assert revert(bench.store, steps, layout, down_to=2) == [steps[2]]
-    assert apply(bench.store, steps, layout) == [steps[2]]
+    assert apply(bench.store, steps, layout) == list(steps[2:])
     assert revert(bench.store, steps, layout) == list(reversed(steps))
     left = bench.store.query("SELECT name FROM system.tables WHERE database = {name:String}", {"name": bench.name}).rows
     assert [tuple(row) for row in left] == [("migrations_log",)]
@@ -245,6 +250,8 @@ def test_everything_arrives_readable_and_once_although_sent_twice(bench: Bench) 
         for host in hosts:
             for index in range(4):
                 bench.send(VERDICTS, verdict(host, index))
+            for sequence in range(2):
+                bench.send(EVENTS, event(host, sequence, code=79 if sequence else None))
             for revision in range(3):
                 bench.send(ANOMALIES, episode(host, revision, "closed" if revision == 2 else "updated"))
         bench.flush()
@@ -260,6 +267,7 @@ def test_everything_arrives_readable_and_once_although_sent_twice(bench: Bench) 
             "verdicts": 12,
             "episodes": 9,
             "evidence": 18,
+            "events": 6,
             "anomalies": 3,
             "anomaly_evidence": 6,
         }
@@ -287,7 +295,28 @@ def test_everything_arrives_readable_and_once_although_sent_twice(bench: Bench) 
     assert bench.rows(f"SELECT host, open_episodes FROM fleet_health WHERE host = '{hosts[0]}'") == [(hosts[0], 0)]
     assert bench.rows(f"SELECT event FROM host_timeline WHERE host = '{hosts[0]}' ORDER BY ts") == [
         ("agent started",),
+        ("xid",),
+        ("xid",),
         ("episode closed",),
+    ]
+    assert bench.rows(
+        "SELECT kind, subsystem, severity, instance, code, message, source, toUnixTimestamp64Milli(ts) FROM events "
+        f"WHERE host = '{hosts[1]}' ORDER BY sequence"
+    ) == [
+        (
+            "xid",
+            "gpu",
+            "critical",
+            "gpu3",
+            code,
+            "GPU has fallen off the bus",
+            "kernel log",
+            event("", n).time_ns // 10**6,
+        )
+        for n, code in enumerate((None, 79))
+    ]
+    assert bench.rows(f"SELECT detail FROM host_timeline WHERE host = '{hosts[1]}' AND event = 'xid' LIMIT 1") == [
+        ("critical on gpu3: GPU has fallen off the bus",)
     ]
     assert bench.rows(f"SELECT sequences['cpu'], instances['core'] FROM hosts WHERE host = '{hosts[0]}'") == [
         (4, ["0", "1"])
@@ -311,6 +340,7 @@ def test_unreadable_messages_get_a_letter_each_and_stop_nothing(bench: Bench) ->
     for record, garbage in zip(good, (*bad.values(), b""), strict=True):
         bench.send(TELEMETRY["cpu"], record)
         bench.send(TELEMETRY["cpu"], garbage or encode(record), host)
+    bench.send(EVENTS, encode(verdict(host, 1)), host)
     bench.send(DEAD, b"no letter", host)
     bench.send(DEAD, letter(10**9), host)
     bench.flush()
@@ -328,6 +358,8 @@ def test_unreadable_messages_get_a_letter_each_and_stop_nothing(bench: Bench) ->
         20,
         "five letters",
     )
+    about_events = f"SELECT reason FROM dead_letters WHERE topic = '{EVENTS}' AND key = '{host}'"
+    wait_for(lambda: bench.rows(about_events) == [("wrong-record",)], 20, "a letter about an event")
     assert bench.rows(
         f"SELECT service, detail, value FROM dead_letters WHERE key = '{host}' AND reason = 'not-avro'"
     ) == [("warehouse", "starts with 0001, not with the Avro single-object marker c301", bad["not-avro"].decode())]

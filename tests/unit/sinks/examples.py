@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schemas.records import DeadLetter, DetectorScore, Episode, Evidence, Verdict
+from schemas.records import DeadLetter, DetectorScore, Episode, Event, Evidence, Verdict
 
 SECOND = 1_000_000_000
 START = 1_790_000_000 * SECOND
@@ -56,6 +56,24 @@ def episode(host: str, revision: int, state: str = "updated") -> Episode:
             Evidence("cpu.time.user", "cpu", "1", "level of the maximum", "s/s", 0.9, 0.1, 12.0, 0.95, 0.1),
             Evidence("cpu.load1", "cpu", "", "level", "", 4.0, 1.0, 8.0),
         ),
+    )
+
+
+def event(host: str, sequence: int, kind: str = "xid", code: int | None = 79) -> Event:
+    """Event `sequence` of `host`, as many milliseconds after the first second."""
+    return Event(
+        host=host,
+        session="s1",
+        sequence=sequence,
+        time_ns=START + SECOND + sequence * SECOND // 1000,
+        kind=kind,
+        subsystem="gpu",
+        severity="critical",
+        message="GPU has fallen off the bus",
+        source="kernel log",
+        instance="gpu3",
+        code=code,
+        agent="test",
     )
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from schemas.codec import Rejected, decode, encode
 from schemas.records import Telemetry
-from schemas.topics import ANOMALIES, DEAD, TELEMETRY, VERDICTS
+from schemas.topics import ANOMALIES, DEAD, EVENTS, TELEMETRY, VERDICTS
 from sinks.warehouse.messages import Message, dead_letter, process_message, unusable_letter
 from tests.synthetic import second
-from tests.unit.sinks.examples import episode, letter, verdict
+from tests.unit.sinks.examples import episode, event, letter, verdict
 
 
 def message(topic: str, value: bytes | None, offset: int = 5) -> Message:
@@ -20,8 +20,8 @@ def message(topic: str, value: bytes | None, offset: int = 5) -> Message:
 
 @pytest.mark.parametrize(
     ("topic", "record"),
-    [(VERDICTS, verdict("h1", 0)), (ANOMALIES, episode("h1", 1)), (DEAD, letter(3))],
-    ids=["verdict", "episode", "letter"],
+    [(VERDICTS, verdict("h1", 0)), (ANOMALIES, episode("h1", 1)), (EVENTS, event("h1", 1)), (DEAD, letter(3))],
+    ids=["verdict", "episode", "event", "letter"],
 )
 def test_takes_what_the_topic_carries(topic: str, record: object) -> None:
     accepted = process_message(message(topic, encode(record)))  # type: ignore[arg-type]
@@ -47,6 +47,11 @@ def test_takes_telemetry() -> None:
         (TELEMETRY["cpu"], encode(verdict("h1", 0)), "wrong-record"),
         (TELEMETRY["cpu"], encode(second("h1", "memory", 0)), "wrong-record"),
         (DEAD, encode(verdict("h1", 0)), "wrong-record"),
+        (EVENTS, encode(verdict("h1", 0)), "wrong-record"),
+        (EVENTS, encode(dataclasses.replace(event("h1", 0), severity="awful")), "wrong-record"),
+        (EVENTS, encode(event("h1", 0))[:-1], "unreadable-body"),
+        (VERDICTS, encode(event("h1", 0)), "wrong-record"),
+        (TELEMETRY["gpu"], encode(event("h1", 0)), "wrong-record"),
     ],
 )
 def test_rejects_what_it_does_not_carry(topic: str, value: bytes | None, reason: str) -> None:
@@ -60,7 +65,9 @@ def test_rejects_times_that_no_table_holds(year_ns: int) -> None:
     telemetry = dataclasses.replace(second("h1", "cpu", 0), start_ns=year_ns)
     window = dataclasses.replace(verdict("h1", 0), window_end_ns=year_ns)
     closing = dataclasses.replace(episode("h1", 0), closed_ns=year_ns)
-    for topic, record in ((TELEMETRY["cpu"], telemetry), (VERDICTS, window), (ANOMALIES, closing)):
+    happened = dataclasses.replace(event("h1", 0), time_ns=year_ns)
+    records = ((TELEMETRY["cpu"], telemetry), (VERDICTS, window), (ANOMALIES, closing), (EVENTS, happened))
+    for topic, record in records:
         with pytest.raises(Rejected, match="between the years 2000 and 2100"):
             process_message(message(topic, encode(record)))
 

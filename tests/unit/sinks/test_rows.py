@@ -13,7 +13,7 @@ from sinks.warehouse import rows
 from sinks.warehouse.messages import Accepted, Stored
 from sinks.warehouse.rows import Insert, inserts, split_unusable
 from tests.synthetic import START, second
-from tests.unit.sinks.examples import episode, letter, verdict
+from tests.unit.sinks.examples import episode, event, letter, verdict
 
 MIDNIGHT = (START // 86_400 + 1) * 86_400 - START
 
@@ -93,6 +93,19 @@ def test_evidence_comes_before_its_episode() -> None:
     ]
     assert tables["evidence_log"][0][1]["instance_observed"] is None
     assert tables["dead_letters_log"][0][0]["value"] == b"\x00\xff"
+
+
+def test_an_event_is_a_row_of_its_day() -> None:
+    midnight_ns = (START + MIDNIGHT) * 1_000_000_000
+    late = dataclasses.replace(event("h1", 1, "link_up", code=None), time_ns=midnight_ns)
+    first, second_day = by_table(inserts(accepted(event("h1", 0), late)))["events_log"]
+    [row] = first
+    assert (row["host"], row["session"], row["sequence"], row["ts"].timestamp()) == ("h1", "s1", 0, START + 1)
+    assert (row["kind"], row["subsystem"], row["severity"]) == ("xid", "gpu", "critical")
+    assert (row["instance"], row["code"], row["source"], row["agent"]) == ("gpu3", 79, "kernel log", "test")
+    assert (row["message"], row["kafka_partition"], row["kafka_offset"]) == ("GPU has fallen off the bus", 1, 100)
+    [row] = second_day
+    assert (row["ts"].timestamp(), row["kind"], row["code"]) == (START + MIDNIGHT, "link_up", None)
 
 
 def test_nothing_and_an_empty_batch() -> None:
