@@ -28,6 +28,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "record": "deploy.commands.record",
     "replay": "deploy.commands.replay",
     "backtest": "deploy.commands.backtest",
+    "fleet": "deploy.commands.fleet",
 }
 
 # Errors whose text is meant for the person at the terminal. By name, so that no command loads what another one needs.
