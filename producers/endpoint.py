@@ -188,4 +188,4 @@ def _verdict(reasons: Sequence[str], status: Status) -> tuple[int, str, bytes]:
         for found in status.problems
         if found.kind == "hung"
     ]
-    return (503 if reasons else 200), TEXT, "".join(f"{line}\n" for line in [*lines, *remarks]).encode()
+    return (503 if reasons else 200), TEXT, "".join(f"{line}\n" for line in [*lines, *remarks, *status.notes]).encode()

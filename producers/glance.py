@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -14,13 +12,16 @@ import numpy as np
 from producers.clock import Clock
 from producers.collector import Collector
 from producers.frame import Frame
+from producers.reading import STARTING
 from schemas.catalogue import catalogue
 
 INTERVAL_S: Final = 0.5
 PATIENCE_S: Final = 0.5
 # All that asking twice leaves time for.
 HUNG_NS: Final = int(PATIENCE_S * 0.9 * 1e9)
-ABSENT: Final = ("no such file on this machine", "no such device on this machine", os.strerror(errno.ENOENT))
+# A driver may take seconds for its first answer.
+STARTS: Final = 20
+ABSENT: Final = ("no such file on this machine", "no such device on this machine")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,11 @@ def glance(frame: Frame, clock: Clock) -> list[Value]:
     # The same tick again only picks up what sources with threads of their own have read meanwhile.
     clock.sleep(PATIENCE_S if frame.waits() else 0)
     frame.sample(later, 1)
+    for _ in range(STARTS):
+        if not any(problem.reason.startswith(STARTING) for problem in frame.problems(HUNG_NS)):
+            break
+        clock.sleep(PATIENCE_S)
+        frame.sample(later, 1)
     metrics = catalogue()
     values: list[Value] = []
     for record in frame.cut(clock.wall_ns(), 2):

@@ -17,6 +17,7 @@ class Status:
     """The agent at one moment. Counts are since its start.
 
     since_sample_s  time since the last sample, s; None before the first
+    stalled         what the sampling loop is stuck in, in words; empty while it moves
     reachable       whether Kafka answers; None before it is known
     errors, costs   by collector: failures, and seconds of processor time
     notes           what a person should know, in words
@@ -25,6 +26,7 @@ class Status:
     host: str
     version: str
     since_sample_s: float | None
+    stalled: str
     samples: int
     missed: int
     batches: int
@@ -40,6 +42,8 @@ class Status:
 
     def ailments(self) -> list[str]:
         """Why the agent is not alive, in words; empty when it is."""
+        if self.stalled:
+            return [f"the sampling loop is {self.stalled}"]
         if self.since_sample_s is not None and self.since_sample_s > STALLED_S:
             return [f"no sample for {self.since_sample_s:.0f} s"]
         return []

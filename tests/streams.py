@@ -128,7 +128,8 @@ class Service:
         with log.open("ab") as file:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "deploy.cli", name, *arguments],
-                env={**os.environ, **environ},
+                # A spool of its own, or what an agent of another test left behind would be sent by this one.
+                env={**os.environ, "REVEAL_AGENT_SPOOL": str(log.with_suffix(".spool")), **environ},
                 stdout=file,
                 stderr=subprocess.STDOUT,
             )

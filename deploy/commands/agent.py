@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import logging
 import os
+import resource
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -16,8 +18,6 @@ from deploy.signals import stop_flag
 from schemas.settings import AgentSettings, KafkaSettings, load
 
 HELP: Final = "sample this machine and publish its telemetry"
-FLUSH_S: Final = 5.0
-NO_GPU: Final = "gpu: no collector in this version"
 
 log = logging.getLogger("reveal.agent")
 
@@ -35,6 +35,7 @@ def run(args: argparse.Namespace) -> int:
     settings = load(AgentSettings, args.environ, args.file)
     # Linear algebra is not what the agent does: no pool of threads, one a core, for it.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    _open_more_files()
     if args.once:
         return _once(settings, as_json=args.json)
     if args.json:
@@ -48,44 +49,28 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _publish(settings: AgentSettings, kafka: KafkaSettings, ready: ReadyFile) -> int:
-    from producers.agent import Agent  # noqa: PLC0415
     from producers.clock import SystemClock  # noqa: PLC0415
-    from producers.publisher import Publisher  # noqa: PLC0415
-    from producers.wiring import new_frame  # noqa: PLC0415
-    from schemas.records import Telemetry  # noqa: PLC0415
+    from producers.service import Service  # noqa: PLC0415
 
     told_to_stop = stop_flag()
-    clock = SystemClock()
-    publisher = Publisher(kafka.client(), settings.queue_mb)
-    frame = new_frame(settings, clock, lost=publisher.lost)
-    log.info(NO_GPU)
-
-    def emit(records: Sequence[Telemetry]) -> None:
-        for record in records:
-            publisher.publish(record)
-        publisher.poll()
-        ready.beat()
-
-    agent = Agent(frame, clock, emit)
-    agent.run(told_to_stop)
-    frame.close()
-    left = publisher.flush(FLUSH_S)
-    counts = publisher.counts
-    log.info(
-        "stopped: %d samples, %d missed; %d messages delivered, %d failed, %d dropped, %d not delivered in time",
-        agent.samples,
-        frame.missed,
-        counts.delivered,
-        counts.failed,
-        counts.dropped,
-        left,
-    )
+    Service(settings, kafka.client(), SystemClock(), ready.beat).run(told_to_stop)
     return 0
+
+
+def _open_more_files() -> None:
+    """Counters of a hundred cores take thousands of descriptors; the usual soft limit is 1024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        # Where even this is forbidden, the sources that come too late say so.
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _once(settings: AgentSettings, *, as_json: bool) -> int:
     from producers.clock import SystemClock  # noqa: PLC0415
     from producers.glance import glance, remarks  # noqa: PLC0415
+    from producers.namespaces import container_notes  # noqa: PLC0415
+    from producers.watch import new_watch  # noqa: PLC0415
     from producers.wiring import enabled, new_frame  # noqa: PLC0415
 
     clock = SystemClock()
@@ -93,7 +78,12 @@ def _once(settings: AgentSettings, *, as_json: bool) -> int:
     values = glance(frame, clock)
     lines = remarks(frame, values, enabled(settings.disable))
     lines += [f"{name}: switched off by the setting `disable`" for name in settings.disable]
-    lines.append(NO_GPU)
+    lines += container_notes(settings.procfs)
+    watch = new_watch(frame.host, clock)
+    watch.start()
+    if watch.problem:
+        lines.append(f"kernel log: {watch.problem}")
+    watch.close()
     frame.close()
     if as_json:
         rows = [

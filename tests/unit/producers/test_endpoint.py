@@ -23,6 +23,7 @@ WELL = Status(
     host="gpu-001",
     version="1.0",
     since_sample_s=0.05,
+    stalled="",
     samples=1200,
     missed=3,
     batches=120,
@@ -118,6 +119,7 @@ def test_telemetry_is_the_mean_of_the_last_batch_and_absent_where_nothing_was_re
         (replace(WELL, reachable=None), 200, 503, "nothing delivered to Kafka yet"),
         (replace(WELL, batches=0), 200, 503, "no batch yet"),
         (replace(WELL, since_sample_s=11.0), 503, 503, "no sample for 11 s"),
+        (replace(WELL, stalled="stuck in publishing"), 503, 503, "the sampling loop is stuck in publishing"),
         (replace(WELL, since_sample_s=None, batches=0), 200, 503, "no batch yet"),
     ],
 )
