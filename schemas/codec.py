@@ -275,6 +275,7 @@ def _result(values: dict[str, Any], schema: Schema) -> Verdict | Episode | DeadL
         values["scores"] = tuple(DetectorScore(**score) for score in values["scores"])
     elif kind is Episode:
         values["evidence"] = tuple(Evidence(**row) for row in values["evidence"])
+        values["checks"] = tuple(values["checks"])
     elif kind is Event:
         _check_event(values)
     elif kind is StateRecord:

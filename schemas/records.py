@@ -79,6 +79,9 @@ class Evidence:
     deviation: float
     instance_observed: float | None = None
     instance_expected: float | None = None
+    direction: str = ""
+    since_ns: int | None = None
+    contribution: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,10 @@ class Episode:
     cause: str | None = None
     explanation: str = ""
     evidence: tuple[Evidence, ...] = ()
+    confidence: float = 0.0
+    candidates: Mapping[str, float] = field(default_factory=dict)
+    checks: tuple[str, ...] = ()
+    remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +184,7 @@ class DeadLetter:
 @dataclass(frozen=True, slots=True)
 class StateRecord:
     """A piece of a worker's knowledge of a host, in slot `model/0`, `model/1`, `row/N`, `events` or `progress`; the
-    newest of a slot counts.
+    newest of a slot counts. In slot `control` what a person asks of the worker.
     """
 
     host: str

@@ -210,14 +210,16 @@ class PipelineSettings(Settings):
     rows: int = 128
     row_every: int = 5
     refit_windows: int = 600
+    adopt_windows: int = 5
     correlation: float = 0.5
     threshold_percentile: float = 99.0
-    open_severity: float = 2.5
+    open_severity: float = 4.0
     open_windows: int = 2
-    close_severity: float = 1.5
+    close_severity: float = 3.5
     close_windows: int = 5
     reopen_s: float = 15.0
     regime_windows: int = 900
+    phase_times: int = 2
     forget_s: float = 86_400.0
     seed: int = 0
 
@@ -231,9 +233,11 @@ class PipelineSettings(Settings):
                 "rows",
                 "row_every",
                 "refit_windows",
+                "adopt_windows",
                 "open_windows",
                 "close_windows",
                 "regime_windows",
+                "phase_times",
                 "forget_s",
             )
         )

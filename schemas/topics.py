@@ -13,6 +13,7 @@ DAY_MS: Final = 86_400_000
 TELEMETRY: Final[Mapping[str, str]] = {subsystem: f"reveal.telemetry.{subsystem}" for subsystem in SUBSYSTEMS}
 EVENTS: Final = "reveal.events"
 MODELS: Final = "reveal.models"
+CONTROL: Final = "reveal.control"
 VERDICTS: Final = "reveal.verdicts"
 ANOMALIES: Final = "reveal.anomalies"
 DEAD: Final = "reveal.dead"
@@ -54,6 +55,13 @@ def topic_table(partitions: int, replication: int = -1) -> tuple[TopicSpec, ...]
         *telemetry,
         TopicSpec(EVENTS, partitions, {**arriving, "retention.ms": str(7 * DAY_MS)}, replication),
         TopicSpec(MODELS, partitions, compacted, replication),
+        # What was asked of a worker is in its progress once it is done; a model may come along.
+        TopicSpec(
+            CONTROL,
+            partitions,
+            {**arriving, "retention.ms": str(7 * DAY_MS), "max.message.bytes": str(4 << 20)},
+            replication,
+        ),
         TopicSpec(VERDICTS, partitions, {**delete, "retention.ms": str(7 * DAY_MS)}, replication),
         TopicSpec(ANOMALIES, partitions, {**delete, "retention.ms": str(30 * DAY_MS)}, replication),
         TopicSpec(DEAD, partitions, {**delete, "retention.ms": str(7 * DAY_MS)}, replication),

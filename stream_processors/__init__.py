@@ -4,6 +4,8 @@ Belongs here: the pure pipeline (seconds, windows, features, baseline, detectors
 numpy and plain values, no clock, no I/O), the backtest that runs it over a recording, `faust_app` that runs it as a
 worker, and `kafka`, the worker's own clients. May not: a client library anywhere else, an import of producers or sinks.
 
-To add a detector: a class with `learn` and `score` in `detectors.py` and a line in its table DETECTORS; the shared
-checks in tests/unit/stream_processors/test_detectors.py pick it up.
+To add a detector: a class with `learn`, `scores` and `contributions` in `detectors.py` and a line in its table
+DETECTORS; the shared checks in tests/unit/stream_processors/test_detectors.py pick it up.
+
+To add a cause: a section in `causes.toml`; docs/causes.md says how.
 """

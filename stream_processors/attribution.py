@@ -1,24 +1,38 @@
-"""Which subsystem an anomalous window points to, and the evidence for it."""
+"""Which subsystem an anomalous window points to, the evidence for it, and the causes that would explain it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from schemas.catalogue import SUBSYSTEMS
 from schemas.records import Evidence
 from stream_processors.baseline import Baseline
-from stream_processors.features import Feature, feature_table
-from stream_processors.seconds import Singles, layout
+from stream_processors.causes import causes, fits
+from stream_processors.families import family
+from stream_processors.features import feature_table
+from stream_processors.moves import Moves, metric_index, moves
+from stream_processors.scaling import CLIP
+from stream_processors.seconds import Singles
+from stream_processors.signs import Happened
 from stream_processors.windows import Window
 
 USUAL: Final = 4.0
 """The strangest of a metric's features deviates this much on an ordinary window; only what is beyond counts."""
 STRONGEST: Final = 8
 """A subsystem is judged by this many of its strangest metrics, so that having many metrics is no advantage."""
-EVIDENCE_ROWS: Final = 10
+EVIDENCE_ROWS: Final = 12
+CITED_ROWS: Final = 6
+"""So many rows are kept for metrics that the cause cites, strange as others may be."""
+LIKELY: Final = 2
+"""Evidence is gathered for this many of the causes that fit a window best."""
+LEADING: Final = 0.3
+"""Detectors are asked for contributions in subsystems at least this strange, as a share of the strangest."""
 PLAIN: Final = np.array([1.0, 0.8, 0.5, 0.5, 0.3, 0.8])
 """How readily a kind of FEATURES speaks for its metric: a level says at once what is wrong, a trend hardly does."""
 
@@ -29,6 +43,20 @@ class Attribution:
 
     subsystem: str
     shares: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a strange window holds.
+
+    strange  names of the metrics beyond USUAL
+    rows     evidence, strongest first, without dates
+    fits     how well causes fit, by name, of those that fit at all
+    """
+
+    strange: tuple[str, ...] = ()
+    rows: tuple[Evidence, ...] = ()
+    fits: Mapping[str, float] = field(default_factory=dict)
 
 
 def stands_out(deviations: Singles) -> bool:
@@ -45,12 +73,8 @@ def attribute(deviations: Singles, strangeness: Mapping[str, float]) -> Attribut
     sees it, times the sum of its STRONGEST heaviest metrics. So a subsystem counts by what is new in it, not by what
     has been a little off for long.
     """
-    table = feature_table()
-    weights = np.log1p(np.maximum(_by_metric(deviations) - USUAL, 0.0))
-    totals: dict[str, float] = {}
-    for subsystem, strange in strangeness.items():
-        mine = weights[[metric.subsystem == subsystem for metric in table.metrics]]
-        totals[subsystem] = strange * float(np.sort(mine)[-STRONGEST:].sum())
+    weights = _weights(_by_metric(deviations))
+    totals = {name: strange * _strongest(weights[_of(name)]) for name, strange in strangeness.items()}
     whole = sum(totals.values())
     if whole <= 0:
         totals, whole = dict(strangeness), sum(strangeness.values())
@@ -58,51 +82,116 @@ def attribute(deviations: Singles, strangeness: Mapping[str, float]) -> Attribut
     return Attribution(max(shares, key=lambda name: shares[name]), shares)
 
 
-def evidence(features: Singles, deviations: Singles, baseline: Baseline, window: Window) -> tuple[Evidence, ...]:
-    """Strangest feature of each of the EVIDENCE_ROWS strangest metrics, strongest first."""
+def contributions(deviations: Singles, baseline: Baseline, strangeness: Mapping[str, float]) -> Singles:
+    """Share of each metric (metrics,) in what the detectors find strange in a window with these `deviations`: of its
+    features in the scores of its subsystem's ensemble, weighted by how strange the subsystem is. Sums to
+    1, or is all 0.
+    """
+    table = feature_table()
+    shares = np.zeros(len(table.metrics), dtype=np.float32)
+    leading = LEADING * max(strangeness.values(), default=0.0)
+    for name, block in baseline.blocks.items():
+        if (strange := strangeness.get(name, 0.0)) > 0 and strange >= leading:
+            row = np.clip(np.nan_to_num(deviations[block.kept], nan=0.0), -CLIP, CLIP)
+            np.add.at(shares, table.metric_of[block.kept], strange * block.ensemble.contributions(row))
+    return np.asarray(shares / max(float(shares.sum()), 1e-30), dtype=np.float32)
+
+
+def examine(
+    features: Singles,
+    deviations: Singles,
+    baseline: Baseline,
+    window: Window,
+    *,
+    strangeness: Mapping[str, float],
+    happened: Happened = frozenset(),
+) -> Finding:
+    """Finding of a strange window with these features and deviations (len(feature_table()),), whose subsystems are so
+    strange; `happened` is what the host's events tell of.
+    """
+    table = feature_table()
+    by_metric = _by_metric(deviations)
+    strange = tuple(table.metrics[index].name for index in np.flatnonzero(by_metric > USUAL).tolist())
+    what = moves(features, deviations, baseline, window)
+    fit = fits(what, happened)
+    likely = sorted(fit, key=lambda name: -fit[name])[:LIKELY]
+    index = metric_index()
+    cited = [index[name] for cause in likely for name in causes()[cause].metrics]
+    shares = contributions(deviations, baseline, strangeness)
+    rows = _rows(_chosen(by_metric, cited), features, deviations, baseline, what=what, shares=shares)
+    return Finding(strange, rows, fit)
+
+
+def merged(before: Iterable[Evidence], rows: Iterable[Evidence], cause: str | None) -> tuple[Evidence, ...]:
+    """Evidence of an episode once a window adds `rows`: of each metric the row in which it was strangest, dated to
+    when it first was; EVIDENCE_ROWS at most, strongest first.
+
+    Kept are the strongest of every subsystem, what `cause` cites, and then the strongest of each family.
+    """
+    by_metric: dict[str, Evidence] = {row.metric: row for row in before}
+    for row in rows:
+        known = by_metric.get(row.metric)
+        if known is None or abs(row.deviation) > abs(known.deviation):
+            first = [each.since_ns for each in (row, known) if each is not None and each.since_ns is not None]
+            by_metric[row.metric] = replace(row, since_ns=min(first, default=None))
+    ranked = sorted(by_metric.values(), key=lambda row: (-abs(row.deviation), row.metric))
+    heads = [next(iter(row for row in ranked if row.subsystem == name), None) for name in SUBSYSTEMS]
+    cited = [by_metric[name] for name in causes()[cause].metrics if name in by_metric] if cause else []
+    families: dict[str, Evidence] = {}
+    for row in ranked:
+        families.setdefault(family(row.metric), row)
+    order = [*(head for head in heads if head is not None), *cited[:CITED_ROWS], *families.values(), *ranked]
+    kept = {row.metric for row in list(dict.fromkeys(order))[:EVIDENCE_ROWS]}
+    return tuple(row for row in ranked if row.metric in kept)
+
+
+def _rows(
+    chosen: Sequence[int], features: Singles, deviations: Singles, baseline: Baseline, *, what: Moves, shares: Singles
+) -> tuple[Evidence, ...]:
+    """Evidence of the metrics `chosen`: of each its strangest feature, and its strangest instance."""
     table = feature_table()
     size = np.abs(np.nan_to_num(deviations, nan=0.0))
-    by_metric = _by_metric(deviations)
     rows: list[Evidence] = []
-    for metric in np.argsort(-by_metric, kind="stable")[:EVIDENCE_ROWS]:
-        if by_metric[metric] <= USUAL:
-            break
-        positions = np.flatnonzero(table.metric_of == metric)
+    for metric in chosen:
+        positions = _features_of(metric)
         position = int(positions[(size[positions] * PLAIN[table.preference[positions]]).argmax()])
         feature = table.features[position]
-        instance, seen, usual = _instance(feature, baseline, window)
+        instance = what.strongest[metric]
+        seen, used = float(what.seen[metric]), float(what.used[metric])
+        known = instance != "" and not np.isnan(seen + used)
+        change = seen - used if known and seen != used else float(deviations[position])
         rows.append(
             Evidence(
                 metric=feature.metric.name,
                 subsystem=feature.subsystem,
-                instance=instance,
+                instance=instance if known else "",
                 feature=feature.words,
                 unit=feature.metric.unit,
                 observed=float(features[position]),
                 expected=float(baseline.center[position]),
                 deviation=float(deviations[position]),
-                instance_observed=seen,
-                instance_expected=usual,
+                instance_observed=seen if known else None,
+                instance_expected=used if known else None,
+                direction="up" if change > 0 else "down",
+                contribution=float(shares[metric]),
             )
         )
     return tuple(rows)
 
 
-def explain(host: str, attribution: Attribution, rows: tuple[Evidence, ...]) -> str:
-    """What happened, in one sentence an operator can read aloud."""
-    share = attribution.shares[attribution.subsystem]
-    lead = [row for row in rows if row.subsystem == attribution.subsystem][:3] or list(rows[:3])
-    told = "; ".join(_told(row) for row in lead)
-    told = told or "many small deviations, none of them leading"
-    return f"{host}: {attribution.subsystem} ({share:.0%} of the deviation): {told}"
-
-
-def _told(row: Evidence) -> str:
-    if row.instance_observed is not None and row.instance_expected is not None:
-        where = f"{row.metric} on {row.instance}"
-        return f"{where} at {row.instance_observed:.4g} {row.unit}, usually {row.instance_expected:.4g}"
-    what = row.metric if row.feature == "level" else f"{row.feature} of {row.metric}"
-    return f"{what} at {row.observed:.4g} {row.unit}, usually {row.expected:.4g}"
+def _chosen(by_metric: Singles, cited: Iterable[int]) -> list[int]:
+    """Metrics to show, strangest first: beyond USUAL, of each family the strangest, and those that are `cited`."""
+    ranked = [int(metric) for metric in np.argsort(-by_metric, kind="stable") if by_metric[metric] > USUAL]
+    families = _families()
+    first: dict[int, int] = {}
+    for metric in ranked:
+        first.setdefault(int(families[metric]), metric)
+    wanted = {*list(first.values())[: 2 * EVIDENCE_ROWS], *cited}
+    heads: dict[str, int] = {}
+    for metric in ranked:
+        heads.setdefault(feature_table().metrics[metric].subsystem, metric)
+    wanted |= set(heads.values())
+    return [metric for metric in ranked if metric in wanted]
 
 
 def _by_metric(deviations: Singles) -> Singles:
@@ -113,18 +202,29 @@ def _by_metric(deviations: Singles) -> Singles:
     return largest
 
 
-def _instance(feature: Feature, baseline: Baseline, window: Window) -> tuple[str, float | None, float | None]:
-    """Instance whose level deviates most from its own baseline: name, its level now, its usual level."""
-    dimension = feature.metric.dimension
-    usual = baseline.levels.get((feature.subsystem, dimension))
-    names = next((names for *place, names in window.places() if place == [feature.subsystem, dimension]), None)
-    if usual is None or names != usual.names:
-        return "", None, None
-    group = next(group for group in layout(feature.subsystem).groups if group.dimension == dimension)
-    row = group.metrics.index(feature.metric)
-    observed, expected = window.levels(feature.subsystem, dimension)[row], usual.center[row]
-    difference = np.abs(np.nan_to_num(observed - expected, nan=0.0))
-    column = int(difference.argmax())
-    if np.isnan(observed[column]) or np.isnan(expected[column]):
-        return "", None, None
-    return usual.names[column], float(observed[column]), float(expected[column])
+def _weights(by_metric: Singles) -> Singles:
+    return np.asarray(np.log1p(np.maximum(by_metric - USUAL, 0.0)), dtype=np.float32)
+
+
+def _strongest(weights: Singles) -> float:
+    return float(np.sort(weights)[-STRONGEST:].sum())
+
+
+@cache
+def _of(subsystem: str) -> NDArray[np.intp]:
+    """Positions of the metrics of a subsystem."""
+    return np.flatnonzero([metric.subsystem == subsystem for metric in feature_table().metrics])
+
+
+@cache
+def _features_of(metric: int) -> NDArray[np.intp]:
+    """Positions of the features of a metric."""
+    return np.flatnonzero(feature_table().metric_of == metric)
+
+
+@cache
+def _families() -> NDArray[np.intp]:
+    """A number for the family of each metric."""
+    names = [family(metric.name) for metric in feature_table().metrics]
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return np.array([numbers[name] for name in names])

@@ -15,11 +15,13 @@ from numpy.typing import NDArray
 
 from schemas.records import DetectorScore, StateRecord
 from schemas.settings import PipelineSettings
-from stream_processors.calibration import Calibration
-from stream_processors.detectors import CLIP, DETECTORS, Detector
-from stream_processors.features import FEATURES, FeatureTable, feature_table, smallest_scales
+from stream_processors.detectors import DETECTORS, VOTERS
+from stream_processors.ensemble import Ensemble
+from stream_processors.features import feature_table, smallest_scales
+from stream_processors.pruning import prune
 from stream_processors.rows import Names, Place, Row, feature_matrix
-from stream_processors.seconds import Floats, Singles
+from stream_processors.scaling import CLIP, location_and_scale, standardise
+from stream_processors.seconds import Singles
 
 EXTREME: Final = 4.0
 """A row this many times stranger than three quarters of the others is a matter of its own."""
@@ -43,16 +45,10 @@ class Levels:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The ensemble of one subsystem.
-
-    kept          positions of the features that its detectors see, after pruning
-    detectors     by name, fitted
-    calibrations  by name
-    """
+    """The ensemble of one subsystem, and the positions of the features that it sees, after pruning."""
 
     kept: NDArray[np.int16]
-    detectors: Mapping[str, Detector]
-    calibrations: Mapping[str, Calibration]
+    ensemble: Ensemble
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +91,12 @@ class Baseline:
         for name, candidates in mine.items():
             values, floors = matrix[:, candidates], smallest_scales(matrix)[candidates]
             # Without the tails, which are what is looked for: they would hide themselves.
-            usual = values[_usual_rows(_standardise(values, *_location_and_scale(values, floors, tails=False)))]
-            center[candidates], scale[candidates] = _location_and_scale(usual, floors)
-            standard = _standardise(usual, center[candidates], scale[candidates])
-            chosen = _prune(standard, candidates, table, settings.correlation)
-            blocks[name] = _block(candidates[chosen], standard[:, chosen], chance / len(mine), settings.seed)
+            usual = values[_usual_rows(standardise(values, *location_and_scale(values, floors, tails=False)))]
+            center[candidates], scale[candidates] = location_and_scale(usual, floors)
+            standard = standardise(usual, center[candidates], scale[candidates])
+            chosen = prune(standard, table.metric_of[candidates], table.preference[candidates], settings.correlation)
+            ensemble = Ensemble.learn(standard[:, chosen], chance / len(mine), settings.seed)
+            blocks[name] = Block(candidates[chosen].astype(np.int16), ensemble)
         return cls(
             version=version,
             center=center,
@@ -120,36 +117,33 @@ class Baseline:
         return np.asarray((features - self.center) / self.scale, dtype=np.float32)
 
     def score(self, deviations: Singles) -> tuple[tuple[DetectorScore, ...], Mapping[str, float]]:
-        """What each detector says of a window with these deviations, and how strange each subsystem is: the mean over
-        detectors of -log10 of the tail probability. A feature that is absent counts as expected.
+        """What each detector says of a window with these deviations, and how strange each subsystem is: -log10 of the
+        tail probability of all its detectors together. A feature that is absent counts as expected.
 
         Score and threshold are those of the strangest subsystem; the tail probability is that of its score, times the
-        number of subsystems that had the chance to be the strangest (Bonferroni).
+        number of subsystems that had the chance to be the strangest (Bonferroni). Only VOTERS vote.
         """
-        rows = {
-            name: np.clip(np.nan_to_num(deviations[block.kept], nan=0.0), -CLIP, CLIP)
-            for name, block in self.blocks.items()
-        }
-        scores: list[DetectorScore] = []
-        strangeness = dict.fromkeys(self.blocks, 0.0)
-        for detector in DETECTORS:
-            told = []
-            for name, block in self.blocks.items():
-                score, calibration = block.detectors[detector].score(rows[name]), block.calibrations[detector]
-                told.append((calibration.tail_probability(score), score, calibration.threshold))
-                strangeness[name] -= log10(told[-1][0]) / len(DETECTORS)
-            tail, score, threshold = min(told, key=lambda each: (each[0], each[2] - each[1]))
-            scores.append(DetectorScore(detector, score, threshold, min(1.0, tail * len(told)), score > threshold))
-        return tuple(scores), strangeness
+        told: dict[str, list[tuple[float, float, float]]] = {detector: [] for detector in DETECTORS}
+        strangeness: dict[str, float] = {}
+        for name, block in self.blocks.items():
+            row = np.clip(np.nan_to_num(deviations[block.kept], nan=0.0), -CLIP, CLIP)
+            scores, fused = block.ensemble.judge_one(row)
+            strangeness[name] = -log10(fused)
+            for detector, (score, tail) in scores.items():
+                told[detector].append((tail, score, block.ensemble.calibrations[detector].threshold))
+        verdicts: list[DetectorScore] = []
+        for detector, each in told.items():
+            tail, score, threshold = min(each, key=lambda one: (one[0], one[2] - one[1]))
+            vote = detector in VOTERS and score > threshold
+            verdicts.append(DetectorScore(detector, score, threshold, min(1.0, tail * len(each)), vote))
+        return tuple(verdicts), strangeness
 
     def record(self, host: str, slot: str) -> StateRecord:
         """The model as a record of the models topic: plain arrays and a manifest."""
         arrays: dict[str, NDArray[Any]] = {"center": self.center, "scale": self.scale}
         for name, block in self.blocks.items():
             arrays[f"kept {name}"] = block.kept
-            for detector, fitted in block.detectors.items():
-                arrays |= {f"detector {name} {detector} {key}": array for key, array in fitted.arrays().items()}
-                arrays[f"calibration {name} {detector}"] = block.calibrations[detector].scores
+            arrays |= {f"ensemble {name} {key}": array for key, array in block.ensemble.arrays().items()}
         for (subsystem, dimension), levels in self.levels.items():
             arrays[f"level-center {subsystem} {dimension}"] = levels.center
             arrays[f"level-scale {subsystem} {dimension}"] = levels.scale
@@ -171,16 +165,10 @@ class Baseline:
             raise ValueError("the model was made for another catalogue")
         blocks: dict[str, Block] = {}
         for name in manifest["blocks"]:
-            detectors: dict[str, Detector] = {}
-            calibrations: dict[str, Calibration] = {}
-            for detector, kind in DETECTORS.items():
-                prefix = f"detector {name} {detector} "
-                mine = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
-                detectors[detector] = kind.restore(mine)
-                scores = np.asarray(arrays[f"calibration {name} {detector}"], dtype=np.float64)
-                chance = manifest["chance"] / len(manifest["blocks"])
-                calibrations[detector] = Calibration.fit(scores, chance, kind.RESOLUTION)
-            blocks[name] = Block(np.asarray(arrays[f"kept {name}"], dtype=np.int16), detectors, calibrations)
+            prefix = f"ensemble {name} "
+            mine = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
+            ensemble = Ensemble.restore(mine, manifest["chance"] / len(manifest["blocks"]))
+            blocks[name] = Block(np.asarray(arrays[f"kept {name}"], dtype=np.int16), ensemble)
         levels: dict[Place, Levels] = {}
         for key, names in manifest["instances"].items():
             subsystem, _, dimension = key.partition(" ")
@@ -200,43 +188,9 @@ class Baseline:
         )
 
 
-def _block(kept: NDArray[np.intp], rows: Singles, chance: float, seed: int) -> Block:
-    """Ensemble on standardised `rows` of the features `kept`; each detector votes against `chance` of ordinary
-    windows.
-    """
-    learnt = {name: kind.learn(rows, seed) for name, kind in DETECTORS.items()}
-    return Block(
-        kept=kept.astype(np.int16),
-        detectors={name: detector for name, (detector, _) in learnt.items()},
-        calibrations={
-            name: Calibration.fit(scores, chance, DETECTORS[name].RESOLUTION) for name, (_, scores) in learnt.items()
-        },
-    )
-
-
-def _location_and_scale(matrix: NDArray[Any], floors: NDArray[Any], *, tails: bool = True) -> tuple[Singles, Singles]:
-    """Median, and the largest of: normal-consistent median absolute deviation, with `tails` 5-95 % range of a normal,
-    the floor, 0.1 % of the median.
-    """
-    values = matrix.astype(np.float64)
-    center, low, high = _quantiles(values, (0.5, 0.05, 0.95) if tails else (0.5, 0.5, 0.5))
-    spread = 1.4826 * _quantiles(np.abs(values - center), (0.5,))[0]
-    scale = np.maximum.reduce([spread, (high - low) / 3.29, floors, 1e-3 * np.abs(center)])
-    return center.astype(np.float32), scale.astype(np.float32)
-
-
-def _quantiles(values: Floats, at: tuple[float, ...]) -> Floats:
-    """Quantiles of each column over what is there, (len(at), columns). Columns with gaps are few and take long."""
-    found = np.asarray(np.quantile(values, at, axis=0), dtype=np.float64)
-    gaps = np.isnan(values).any(axis=0)
-    if gaps.any():
-        found[:, gaps] = np.nanquantile(values[:, gaps], at, axis=0)
-    return found
-
-
-def _standardise(matrix: Singles, center: Singles, scale: Singles) -> Singles:
-    standard = np.nan_to_num((matrix - center) / scale, nan=0.0)
-    return np.asarray(np.clip(standard, -CLIP, CLIP), dtype=np.float32)
+def severity(strangeness: Mapping[str, float]) -> float:
+    """Severity of a window: -log10 of the chance that an ordinary one is as strange in any subsystem (Bonferroni)."""
+    return max(0.0, max(strangeness.values()) - log10(len(strangeness)))
 
 
 def _usual_rows(standard: Singles) -> NDArray[np.bool_]:
@@ -252,35 +206,11 @@ def _usual_rows(standard: Singles) -> NDArray[np.bool_]:
     return usual
 
 
-def _prune(standard: Singles, candidates: NDArray[np.intp], table: FeatureTable, limit: float) -> NDArray[np.intp]:
-    """Columns to keep: of the features of one metric that correlate with |r| >= `limit` only the most preferred; of a
-    metric that never moves only level and maximum.
-
-    Metrics are not pruned against each other: a fault often shows as one metric that leaves the company it kept, and
-    the one that was dropped may be the one. What metrics have in common is left to the principal components.
-    """
-    preference = table.preference[candidates]
-    spread = standard.std(axis=0)
-    constant = spread < 1e-6
-    unit = (standard - standard.mean(axis=0)) / np.where(constant, 1.0, spread)
-    kept = constant & (preference <= FEATURES.index("maximum"))
-    order = np.lexsort((preference, table.metric_of[candidates]))
-    groups = np.split(order, np.flatnonzero(np.diff(table.metric_of[candidates][order])) + 1)
-    for group in groups:
-        moving = group[~constant[group]]
-        related = np.abs(unit[:, moving].T @ unit[:, moving]) >= limit * len(standard)
-        alive = np.ones(len(moving), dtype=bool)
-        for i in range(len(moving)):
-            if alive[i]:
-                kept[moving[i]] = True
-                alive &= ~related[i]
-    return np.flatnonzero(kept)
-
-
 def _levels(rows: list[Row]) -> dict[Place, Levels]:
-    """Median and robust scale of each instance, from the rows that have the instances of the newest."""
+    """Median and robust scale of each instance, from the rows that have the instances of the newest that has any."""
     levels: dict[Place, Levels] = {}
-    for place, names in rows[-1].instances.items():
+    newest = next((row for row in reversed(rows) if row.instances), rows[-1])
+    for place, names in newest.instances.items():
         values = np.stack([row.levels[place] for row in rows if row.instances.get(place) == names]).astype(np.float64)
         center = np.full(values.shape[1:], np.nan)
         scale = np.full(values.shape[1:], np.nan)

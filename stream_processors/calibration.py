@@ -3,54 +3,101 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp
-from typing import Final
+from math import exp, sqrt
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-TAIL_FROM: Final = 0.9
+Floats = NDArray[np.float64]
+
 SMALLEST: Final = 1e-12
+EXCESSES: Final = 1.5
+MOST_IN_TAIL: Final = 0.15
+"""The tail holds EXCESSES times the square root of the number of scores, and at most this share of them."""
+USUAL_SHAPE: Final = 0.1
+WORTH: Final = 30.0
+"""What is known of tails before any score is seen counts as much as so many excesses with a tail of USUAL_SHAPE."""
+SHAPES: Final = (0.0, 0.5)
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Empirical up to the 90th percentile of the baseline's scores, exponential beyond, with the mean excess as its
-    scale.
-
-    The exponential tail is the generalised Pareto distribution of shape 0 (Pickands, Statistical inference using
-    extreme order statistics, 1975).
+    """Empirical for ordinary scores, generalised Pareto for the highest ones (peaks over threshold: Pickands,
+    Statistical inference using extreme order statistics, 1975; for streams: Siffer et al., Anomaly detection in streams
+    with extreme value theory, KDD 2017).
 
     scores     sorted scores of the baseline that were not used to learn it, (n,)
     threshold  score above which a detector votes
-    start      where the tail starts: the 90th percentile
-    scale      mean excess over `start`
+    start      where the tail starts
+    share      share of the scores that are in the tail
+    scale      of the tail, in the unit of the scores
+    shape      of the tail: 0 is exponential, higher is heavier
     """
 
-    scores: NDArray[np.float64]
+    scores: Floats
     threshold: float
     start: float
+    share: float
     scale: float
+    shape: float
 
     @classmethod
-    def fit(cls, scores: NDArray[np.float64], chance: float, resolution: float) -> Calibration:
+    def fit(cls, scores: NDArray[Any], chance: float, resolution: float) -> Calibration:
         """From held-out scores (n,), n >= 10, in any order; `chance` of an ordinary score is above the threshold.
 
         resolution  smallest scale of the tail: on a host that was idle while it was learnt the scores hardly differ,
                     and the least deviation must not look like a miracle
         """
-        ordered = np.sort(scores)
-        start = float(np.quantile(ordered, TAIL_FROM))
-        excess = ordered[ordered > start] - start
-        scale = max(float(excess.mean()) if len(excess) else 0.0, resolution)
-        # Few scores say little about a high percentile, so it is read off the fitted tail, not off the largest of them.
-        beyond = start + scale * np.log((1 - TAIL_FROM) / chance)
-        threshold = beyond if chance < 1 - TAIL_FROM else np.quantile(ordered, 1 - chance)
-        return cls(ordered, float(threshold), start, scale)
+        ordered = np.sort(scores.astype(np.float64))
+        share = min(MOST_IN_TAIL, EXCESSES / sqrt(len(ordered)))
+        start = float(np.quantile(ordered, 1 - share))
+        shape, scale = tail_of(ordered[ordered > start] - start)
+        scale = max(scale, resolution)
+        if chance >= share:
+            threshold = float(np.quantile(ordered, 1 - chance))
+        else:
+            # Few scores say little about a high percentile, so it is read off the tail, not off the largest of them.
+            threshold = start + scale * _quantile(chance / share, shape)
+        return cls(ordered, threshold, start, share, scale, shape)
 
     def tail_probability(self, score: float) -> float:
         """Chance of `score` or more, from SMALLEST to 1."""
         if score > self.start:
-            return max((1 - TAIL_FROM) * exp(-(score - self.start) / self.scale), SMALLEST)
-        above = len(self.scores) - int(np.searchsorted(self.scores, score, side="left"))
-        return (above + 0.5) / (len(self.scores) + 1)
+            excess = (score - self.start) / self.scale
+            tail = exp(-excess) if self.shape == 0 else (1 + self.shape * excess) ** (-1 / self.shape)
+            return max(self.share * tail, SMALLEST)
+        above = len(self.scores) - int(self.scores.searchsorted(score, side="left"))
+        return max(self.share, (above + 0.5) / (len(self.scores) + 1))
+
+    def tail_probabilities(self, scores: Floats) -> Floats:
+        """The same of many scores (n,)."""
+        above = len(self.scores) - np.searchsorted(self.scores, scores, side="left")
+        body = np.maximum(self.share, (above + 0.5) / (len(self.scores) + 1))
+        excess = np.maximum(scores - self.start, 0.0) / self.scale
+        tail = self.share * (np.exp(-excess) if self.shape == 0 else (1 + self.shape * excess) ** (-1 / self.shape))
+        return np.maximum(np.where(scores > self.start, tail, body), SMALLEST)
+
+
+def tail_of(excesses: Floats) -> tuple[float, float]:
+    """Shape and scale of the generalised Pareto distribution of `excesses` (m,), sorted, above 0.
+
+    By probability-weighted moments (Hosking and Wallis, Parameter and quantile estimation for the generalized Pareto
+    distribution, 1987). A dozen excesses say little about a shape, so it is drawn to USUAL_SHAPE as if WORTH excesses
+    had it (after Martins and Stedinger, Generalized maximum-likelihood estimators, 2000) and kept within SHAPES; the
+    scale is then the one that gives the mean.
+    """
+    count = len(excesses)
+    if count == 0:
+        return USUAL_SHAPE, 0.0
+    mean = float(excesses.mean())
+    weighted = float((excesses * (1 - (np.arange(1, count + 1) - 0.35) / count)).mean())
+    found = 2 - mean / (mean - 2 * weighted) if mean > 2 * weighted else USUAL_SHAPE
+    shape = (count * found + WORTH * USUAL_SHAPE) / (count + WORTH)
+    shape = min(max(shape, SHAPES[0]), SHAPES[1])
+    return shape, mean * (1 - shape)
+
+
+def _quantile(chance: float, shape: float) -> float:
+    """Excess, in scales, that is exceeded with this chance."""
+    return float(-np.log(chance)) if shape == 0 else float((chance**-shape - 1) / shape)

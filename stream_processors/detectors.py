@@ -1,4 +1,4 @@
-"""The detectors of the ensemble. Each learns from standardised rows and scores one: higher is stranger.
+"""The detectors of the ensemble. Each learns from standardised rows and scores others: higher is stranger.
 
 A detector is a frozen set of plain arrays (`learn` makes it, `arrays`/`restore` carry it through the models topic),
 so that a model is data.
@@ -14,19 +14,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_processors.forest import FlatForest, fit_forest
+from stream_processors.subspace import Subspace
 
 Singles = NDArray[np.float32]
 Floats = NDArray[np.float64]
 Arrays = Mapping[str, NDArray[Any]]
 
 TREES: Final = 25
-VARIANCE_KEPT: Final = 0.9
 FOLDS: Final = 4
-SMALLEST_RESIDUAL: Final = 0.05
-CLIP: Final = 30.0
-"""Standardised values are cut here: beyond, a metric is as strange as can be, and one of them must not drown the
-others.
-"""
+RANKS: Final = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What the detectors learn from: standardised rows (n, features), n >= 16, in order of time, cut at CLIP, without
+    NaN.
+
+    Held out are FOLDS blocks of neighbours, since windows overlap and what a row has taught is no surprise in it.
+
+    whole  the subspace of all rows
+    folds  of each block its rows, and the subspace of the other rows
+    """
+
+    rows: Singles
+    seed: int
+    whole: Subspace
+    folds: tuple[tuple[NDArray[np.intp], Subspace], ...]
+
+    @classmethod
+    def of(cls, rows: Singles, seed: int) -> Self:
+        """Find the subspaces."""
+        blocks = np.array_split(np.arange(len(rows)), FOLDS)
+        folds = tuple((block, Subspace.fit(np.delete(rows, block, axis=0))) for block in blocks)
+        return cls(rows, seed, Subspace.fit(rows), folds)
 
 
 class Detector(Protocol):
@@ -35,21 +55,23 @@ class Detector(Protocol):
     RESOLUTION: ClassVar[float]
 
     @classmethod
-    def learn(cls, rows: Singles, seed: int) -> tuple[Self, Floats]:
-        """The detector that `rows` teach, and their held-out scores (n,): each by what has not learnt from the row,
-        since scores of learnt rows are too good. Rows (n, features) are standardised, cut at CLIP, without NaN; n >=
-        16.
+    def learn(cls, lesson: Lesson) -> tuple[Self, Floats]:
+        """The detector that `lesson` teaches, and the held-out scores (n,) of its rows: each by what has not learnt
+        from the row, since scores of learnt rows are too good.
         """
 
-    def score(self, row: Singles) -> float:
-        """Strangeness of one such row (features,)."""
+    def scores(self, rows: Singles) -> Floats:
+        """Strangeness (n,) of rows (n, features)."""
+
+    def contributions(self, row: Singles) -> Floats:
+        """How much each feature (features,) adds to the strangeness of a row; not below 0."""
 
     def arrays(self) -> Arrays:
-        """Everything learnt, as arrays."""
+        """Everything learnt, as arrays. Detectors that share an array give it the same name; it is kept once."""
 
     @classmethod
     def restore(cls, arrays: Arrays) -> Self:
-        """The detector that `arrays` came from."""
+        """The detector that `arrays` came from, which may hold those of others too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +81,17 @@ class ZScore:
     RESOLUTION: ClassVar[float] = 0.02
 
     @classmethod
-    def learn(cls, rows: Singles, seed: int) -> tuple[Self, Floats]:
+    def learn(cls, lesson: Lesson) -> tuple[Self, Floats]:
         """Nothing to learn: rows are standardised."""
-        detector = cls()
-        return detector, np.array([detector.score(row) for row in rows])
+        return cls(), cls().scores(lesson.rows)
 
-    def score(self, row: Singles) -> float:
+    def scores(self, rows: Singles) -> Floats:
         """Mean of |z|."""
-        return float(np.abs(row).mean())
+        return np.asarray(np.abs(rows).mean(axis=1), dtype=np.float64)
+
+    def contributions(self, row: Singles) -> Floats:
+        """|z| / features: they sum to the score."""
+        return np.abs(row).astype(np.float64) / len(row)
 
     def arrays(self) -> Arrays:
         """None."""
@@ -80,120 +105,140 @@ class ZScore:
 
 @dataclass(frozen=True, slots=True)
 class Mahalanobis:
-    """Mahalanobis distance under a principal component model of the rows.
-
-    Within the subspace of the components that hold VARIANCE_KEPT of the variance (at most a quarter as many as rows)
-    it is the distance in standard deviations; what lies outside the subspace counts by the residual variance, as in
-    probabilistic PCA (Tipping and Bishop, Probabilistic principal component analysis, 1999). Without the second part
-    a metric that leaves its usual company would hardly be seen.
-
-    center    (features,) mean of the rows
-    axes      (components, features), orthonormal
-    scales    (components,) standard deviations along them
-    residual  mean square distance of the rows from the subspace
+    """Mahalanobis distance within the subspace of the principal components (Hotelling's T²; Jackson and Mudholkar,
+    Control procedures for residuals associated with principal component analysis, 1979): what moves as usual, but
+    further.
     """
 
     RESOLUTION: ClassVar[float] = 0.2
 
-    center: Singles
-    axes: Singles
-    scales: Singles
-    residual: float
+    space: Subspace
 
     @classmethod
-    def learn(cls, rows: Singles, seed: int) -> tuple[Self, Floats]:
-        """Held out are FOLDS blocks of neighbours, since windows overlap."""
-        scores: list[float] = []
-        for block in np.array_split(np.arange(len(rows)), FOLDS):
-            detector = cls.fit(np.delete(rows, block, axis=0))
-            scores += [detector.score(row) for row in rows[block]]
-        return cls.fit(rows), np.array(scores)
+    def learn(cls, lesson: Lesson) -> tuple[Self, Floats]:
+        """A block is judged by the subspace of the others."""
+        held_out = [cls(space).scores(lesson.rows[block]) for block, space in lesson.folds]
+        return cls(lesson.whole), np.concatenate(held_out)
 
-    @classmethod
-    def fit(cls, rows: Singles) -> Self:
-        """Principal components by singular value decomposition."""
-        center = rows.mean(axis=0)
-        _, singular, axes = np.linalg.svd((rows - center).astype(np.float64), full_matrices=False)
-        variance = np.square(singular) / (len(rows) - 1)
-        total = max(float(variance.sum()), 1e-9)
-        kept = int(np.searchsorted(np.cumsum(variance) / total, VARIANCE_KEPT)) + 1
-        kept = max(1, min(kept, len(rows) // 4, int((variance > 1e-6 * total).sum())))
-        # Rows that hardly vary outside the subspace must not make every rounding error strange.
-        residual = max(float(variance[kept:].sum()), SMALLEST_RESIDUAL * rows.shape[1])
-        scales = np.sqrt(np.maximum(variance[:kept], SMALLEST_RESIDUAL))
-        return cls(center, axes[:kept].astype(np.float32), scales.astype(np.float32), residual)
+    def scores(self, rows: Singles) -> Floats:
+        """Root of the mean square of the places along the axes, in standard deviations: 1 on average on the rows."""
+        within = (rows - self.space.center) @ self.space.axes.T / self.space.scales
+        return np.asarray(np.sqrt(np.square(within, dtype=np.float64).mean(axis=1)))
 
-    def score(self, row: Singles) -> float:
-        """Root of the mean of both parts, each 1 on average on the rows."""
-        gap = row - self.center
-        along = self.axes @ gap
-        outside = max(float(gap @ gap - along @ along), 0.0)
-        within = along / self.scales
-        return float(np.sqrt((within @ within / len(within) + outside / self.residual) / 2))
+    def contributions(self, row: Singles) -> Floats:
+        """Share of each feature in the squared distance, which is a sum over features of gap times weighted gap
+        (complete decomposition; Alcala and Qin, Reconstruction-based contribution, 2009); below 0 counts as 0.
+        """
+        gap = (row - self.space.center).astype(np.float64)
+        weighted = self.space.axes / self.space.scales[:, None]
+        return np.maximum(gap * (weighted.T @ (weighted @ gap)), 0.0) / len(self.space.scales)
 
     def arrays(self) -> Arrays:
-        """Center, axes, scales and residual."""
-        return {
-            "center": self.center,
-            "axes": self.axes,
-            "scales": self.scales,
-            "residual": np.array([self.residual]),
-        }
+        """Those of the subspace."""
+        return self.space.arrays()
 
     @classmethod
     def restore(cls, arrays: Arrays) -> Self:
-        """From center, axes, scales and residual."""
-        return cls(arrays["center"], arrays["axes"], arrays["scales"], float(arrays["residual"][0]))
+        """From those of the subspace."""
+        return cls(Subspace.restore(arrays))
+
+
+@dataclass(frozen=True, slots=True)
+class Residual:
+    """Distance from the subspace of the principal components (squared prediction error or Q statistic; Jackson and
+    Mudholkar 1979): a metric that leaves the company it kept.
+    """
+
+    RESOLUTION: ClassVar[float] = 0.05
+
+    space: Subspace
+
+    @classmethod
+    def learn(cls, lesson: Lesson) -> tuple[Self, Floats]:
+        """A block is judged by the subspace of the others."""
+        held_out = [cls(space).scores(lesson.rows[block]) for block, space in lesson.folds]
+        return cls(lesson.whole), np.concatenate(held_out)
+
+    def scores(self, rows: Singles) -> Floats:
+        """Root of Q over its mean on the rows."""
+        gap = rows - self.space.center
+        along = gap @ self.space.axes.T
+        square = np.square(gap, dtype=np.float64).sum(axis=1) - np.square(along, dtype=np.float64).sum(axis=1)
+        return np.asarray(np.sqrt(np.maximum(square, 0.0) / self.space.rest))
+
+    def contributions(self, row: Singles) -> Floats:
+        """Square of what is left of each feature, over the mean of Q: they sum to the square of the score."""
+        left = self.space.split(row[None])[1][0]
+        return np.asarray(np.square(left, dtype=np.float64) / self.space.rest)
+
+    def arrays(self) -> Arrays:
+        """Those of the subspace."""
+        return self.space.arrays()
+
+    @classmethod
+    def restore(cls, arrays: Arrays) -> Self:
+        """From those of the subspace."""
+        return cls(Subspace.restore(arrays))
 
 
 @dataclass(frozen=True, slots=True)
 class IsolationForest:
-    """Isolation Forest of TREES trees, evaluated as flat arrays."""
+    """Isolation Forest of TREES trees, evaluated as flat arrays, on the profile of a row: its largest |z|, the second
+    largest, and so on at the RANKS.
+
+    A forest on the features themselves hardly sees a fault: a tree splits six times, and of five hundred features it
+    would have to come upon the ten that are strange. In the profile they stand together, however many others there are.
+    """
 
     RESOLUTION: ClassVar[float] = 0.01
 
     forest: FlatForest
 
     @classmethod
-    def learn(cls, rows: Singles, seed: int) -> tuple[Self, Floats]:
+    def learn(cls, lesson: Lesson) -> tuple[Self, Floats]:
         """Fitted by scikit-learn; held out are the rows that a tree has not drawn."""
-        forest, scores = fit_forest(rows, TREES, seed)
+        forest, scores = fit_forest(profile(lesson.rows), TREES, lesson.seed)
         return cls(forest), scores
 
-    def score(self, row: Singles) -> float:
-        """The paper's anomaly score, in (0, 1)."""
-        return self.forest.score(row)
+    def scores(self, rows: Singles) -> Floats:
+        """Anomaly score of Isolation Forest, in (0, 1)."""
+        return self.forest.scores(profile(rows))
+
+    def contributions(self, row: Singles) -> Floats:
+        """By how much the splits at a rank shorten the paths, given to the features from there to the rank before."""
+        order = np.argsort(-np.abs(row), kind="stable")
+        found = np.zeros(len(row))
+        before = 0
+        for rank, part in zip(_ranks(len(row)), self.forest.contributions(profile(row[None])[0]), strict=True):
+            found[order[before : rank + 1]] += part / (rank + 1 - before)
+            before = rank + 1
+        return found
 
     def arrays(self) -> Arrays:
         """The flat arrays."""
-        forest = self.forest
-        return {
-            "feature": forest.feature,
-            "value": forest.value,
-            "children": forest.children,
-            "lengths": forest.lengths,
-            "roots": forest.roots,
-            "constants": np.array([forest.depth, forest.norm]),
-        }
+        return self.forest.arrays()
 
     @classmethod
     def restore(cls, arrays: Arrays) -> Self:
         """From the flat arrays."""
-        depth, norm = arrays["constants"].tolist()
-        forest = FlatForest(
-            feature=arrays["feature"],
-            value=arrays["value"],
-            children=arrays["children"],
-            lengths=arrays["lengths"],
-            roots=arrays["roots"],
-            depth=int(depth),
-            norm=norm,
-        )
-        return cls(forest)
+        return cls(FlatForest.restore(arrays))
+
+
+def profile(rows: Singles) -> Singles:
+    """The |z| of rows (n, features) at the RANKS that there are, (n, ranks)."""
+    width = rows.shape[1]
+    return np.sort(np.abs(rows), axis=1).take([width - 1 - rank for rank in _ranks(width)], axis=1)
+
+
+def _ranks(width: int) -> list[int]:
+    return [rank for rank in RANKS if rank < width]
 
 
 DETECTORS: Final[Mapping[str, type[Detector]]] = {
     "zscore": ZScore,
     "mahalanobis": Mahalanobis,
     "iforest": IsolationForest,
+    "residual": Residual,
 }
+VOTERS: Final = ("zscore", "mahalanobis", "iforest")
+"""Those that the paper lets vote."""

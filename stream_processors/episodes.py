@@ -1,4 +1,8 @@
-"""Episodes: runs of anomalous windows of one host, with hysteresis, from opening to closing."""
+"""Episodes: runs of anomalous windows of one host, with hysteresis, from opening to closing, and their probable cause.
+
+What windows say of causes is summed up over an episode, the severe and the recent ones counting most, so that one odd
+window renames nothing. A cause that is named also names the subsystem; the shares stay as they were measured.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,23 @@ from typing import Any
 
 from schemas.records import Episode, Evidence, Verdict
 from schemas.settings import PipelineSettings
+from stream_processors.attribution import Finding, merged
+from stream_processors.causes import NAMED, causes, ranked
+from stream_processors.explanation import explained
 from stream_processors.seconds import SECOND_NS
 
 SAME_SHARE = 0.2
-"""A window goes on with an episode when the episode's subsystem has at least this share in it."""
+"""A window goes on with an episode when their shares of subsystems overlap at least so far."""
 UPDATE_EVERY = 5
-"""An open episode is told again after this many anomalous windows, or when its peak or subsystem changes."""
+"""An open episode is told again after this many anomalous windows, or when its peak, subsystem or cause changes."""
+FADING = 0.9
+"""What a window says of causes counts this much less with each that follows."""
+SETTLED = 10
+"""After so many windows a cause that was named stays until another one is, since faults have after-effects."""
+CANDIDATE = 0.2
+MOST_CANDIDATES = 5
+CALM_NS = 10 * SECOND_NS
+"""A metric that was calm for so long is dated anew when it becomes strange again."""
 
 
 @dataclass(slots=True)
@@ -27,6 +42,9 @@ class Tracker:
     calm     windows in a row that are not strange enough to keep it open, while an episode is open
     untold   windows since the episode was last told
     weights  severity-weighted shares of the subsystems over the episode
+    fits     by cause, sum of how well it fits the windows, weighted by severity and fading
+    heard    sum of those weights
+    since    by metric, the first second in which it was strange, ns, and the last
     last_ns  end of the last window, ns
     """
 
@@ -38,15 +56,18 @@ class Tracker:
     calm: int = 0
     untold: int = 0
     weights: dict[str, float] = field(default_factory=dict)
+    fits: dict[str, float] = field(default_factory=dict)
+    heard: float = 0.0
+    since: dict[str, tuple[int, int]] = field(default_factory=dict)
     last_ns: int = 0
 
-    def follow(self, verdict: Verdict, told: tuple[Evidence, ...], explanation: str) -> list[Episode]:
-        """New states of the host's episode after a verdict; `told` and `explanation` are of its window."""
+    def follow(self, verdict: Verdict, finding: Finding) -> list[Episode]:
+        """New states of the host's episode after a verdict; `finding` is of its window."""
         episodes = self._after_gap(verdict)
         if self.open is not None:
-            episodes += self._continue(verdict, told, explanation)
+            episodes += self._continue(verdict, finding)
         elif verdict.anomalous and verdict.severity >= self.settings.open_severity:
-            episodes += self._count(verdict, told, explanation)
+            episodes += self._count(verdict, finding)
         else:
             self.streak = 0
         return episodes
@@ -56,8 +77,9 @@ class Tracker:
         self.streak = 0
         if self.open is None:
             return []
-        self.open = replace(self.open, explanation=f"{self.open.explanation}. {why}")
-        return [self._close()]
+        closed = self._close()
+        self.closed = replace(closed, explanation=f"{closed.explanation}. {why}")
+        return [self.closed]
 
     def state(self) -> dict[str, Any]:
         """Everything needed to go on, as JSON values."""
@@ -69,14 +91,19 @@ class Tracker:
             "calm": self.calm,
             "untold": self.untold,
             "weights": self.weights,
+            "fits": self.fits,
+            "heard": self.heard,
+            "since": self.since,
             "last_ns": self.last_ns,
         }
 
     @classmethod
     def restore(cls, settings: PipelineSettings, state: Mapping[str, Any]) -> Tracker:
         """The tracker that `state` came from."""
-        episodes = {name: _episode(state[name]) for name in ("open", "closed")}
-        return cls(settings, **{**state, **episodes})
+        changed: dict[str, Any] = {name: _episode(state[name]) for name in ("open", "closed")}
+        # State of a version before had no causes.
+        changed["since"] = {name: (first, last) for name, (first, last) in state.get("since", {}).items()}
+        return cls(settings, **{**state, **changed})
 
     def _after_gap(self, verdict: Verdict) -> list[Episode]:
         gap_s = (verdict.window_start_ns - self.last_ns) / SECOND_NS if self.last_ns else 0.0
@@ -85,100 +112,149 @@ class Tracker:
             self.streak = 0
         return self.end(f"Closed because nothing came for {gap_s:.0f} s") if gap_s > self.settings.silence_s else []
 
-    def _count(self, verdict: Verdict, told: tuple[Evidence, ...], explanation: str) -> list[Episode]:
+    def _count(self, verdict: Verdict, finding: Finding) -> list[Episode]:
+        begin_ns = verdict.window_end_ns - self.settings.step_s * SECOND_NS
         if self.streak == 0:
             # The window before was not anomalous, so what is strange began in the seconds that this one added.
-            self.streak_start_ns = verdict.window_end_ns - self.settings.step_s * SECOND_NS
+            self.streak_start_ns = begin_ns
+            self.weights, self.fits, self.heard, self.since = {}, {}, 0.0, {}
         self.streak += 1
+        self._note(verdict, finding)
         if self.streak < self.settings.open_windows:
             return []
         before = self.closed
-        if before is not None and before.closed_ns is not None and before.subsystem == verdict.subsystem:
+        if before is not None and before.closed_ns is not None:
             pause_s = (self.streak_start_ns - before.closed_ns) / SECOND_NS
-            if pause_s <= self.settings.reopen_s:
-                self.open = replace(before, closed_ns=None)
-                return self._continue(verdict, told, explanation)
-        self.weights = {}
-        self._weigh(verdict)
-        identity = f"{verdict.host}\0{self.streak_start_ns}".encode()
-        self.open = Episode(
-            id=hashlib.blake2b(identity, digest_size=8).hexdigest(),
-            revision=0,
-            host=verdict.host,
-            state="opened",
-            start_ns=self.streak_start_ns,
-            opened_ns=verdict.window_end_ns,
-            updated_ns=verdict.window_end_ns,
-            closed_ns=None,
-            subsystem=verdict.subsystem or "",
-            shares=dict(verdict.shares),
-            windows=self.streak,
-            votes={score.detector: int(score.vote) * self.streak for score in verdict.scores},
-            severity=verdict.severity,
-            peak_severity=verdict.severity,
-            peak_ns=verdict.window_end_ns,
-            model_version=verdict.model_version,
-            explanation=explanation,
-            evidence=told,
+            if pause_s <= self.settings.reopen_s and _overlap(before.shares, verdict.shares) >= SAME_SHARE:
+                self._take_up(before)
+                return self._continue(verdict, finding)
+        self.open = self._judged(
+            Episode(
+                id=hashlib.blake2b(f"{verdict.host}\0{self.streak_start_ns}".encode(), digest_size=8).hexdigest(),
+                revision=0,
+                host=verdict.host,
+                state="opened",
+                start_ns=self.streak_start_ns,
+                opened_ns=verdict.window_end_ns,
+                updated_ns=verdict.window_end_ns,
+                closed_ns=None,
+                subsystem=verdict.subsystem or "",
+                shares={},
+                windows=self.streak,
+                votes={score.detector: int(score.vote) * self.streak for score in verdict.scores},
+                severity=verdict.severity,
+                peak_severity=verdict.severity,
+                peak_ns=verdict.window_end_ns,
+                model_version=verdict.model_version,
+            ),
+            finding,
         )
+        self.open = explained(self.open)
         self.calm = self.streak = self.untold = 0
         return [self.open]
 
-    def _continue(self, verdict: Verdict, told: tuple[Evidence, ...], explanation: str) -> list[Episode]:
+    def _continue(self, verdict: Verdict, finding: Finding) -> list[Episode]:
         before = self.open
         assert before is not None
         # What is strange elsewhere does not prolong it: that is an episode of its own, once this one is closed.
-        same = verdict.shares.get(before.subsystem, 0.0) >= SAME_SHARE
+        same = _overlap(before.shares, verdict.shares) >= SAME_SHARE
         if not same or verdict.severity < self.settings.close_severity:
             self.calm += 1
             if self.calm < self.settings.close_windows:
                 return []
             return self.end("Closed because too little data comes") if verdict.state == "withheld" else [self._close()]
+        reopened = before.state == "closed"
+        if not reopened:
+            self._note(verdict, finding)
         self.calm = self.streak = 0
-        self._weigh(verdict)
-        total = sum(self.weights.values())
-        shares = {name: weight / total for name, weight in self.weights.items()}
-        episode = replace(
-            before,
-            state="updated",
-            updated_ns=verdict.window_end_ns,
-            windows=before.windows + 1,
-            severity=verdict.severity,
-            shares=shares,
-            subsystem=max(shares, key=lambda name: shares[name]),
-            votes={s.detector: before.votes.get(s.detector, 0) + int(s.vote) for s in verdict.scores},
-        )
         higher = verdict.severity > before.peak_severity
-        if higher:
-            episode = replace(
-                episode,
-                peak_severity=verdict.severity,
-                peak_ns=verdict.window_end_ns,
-                explanation=explanation,
-                evidence=told,
-            )
+        episode = self._judged(
+            replace(
+                before,
+                state="updated",
+                updated_ns=verdict.window_end_ns,
+                windows=before.windows + 1,
+                severity=verdict.severity,
+                peak_severity=max(verdict.severity, before.peak_severity),
+                peak_ns=verdict.window_end_ns if higher else before.peak_ns,
+                votes={s.detector: before.votes.get(s.detector, 0) + int(s.vote) for s in verdict.scores},
+            ),
+            finding,
+        )
         self.untold += 1
         self.open = episode
-        reopened = before.state == "closed"
-        if not (higher or reopened or episode.subsystem != before.subsystem or self.untold >= UPDATE_EVERY):
+        changed = (episode.subsystem, episode.cause) != (before.subsystem, before.cause)
+        if not (higher or reopened or changed or self.untold >= UPDATE_EVERY):
             return []
         self.untold = 0
-        self.open = replace(episode, revision=episode.revision + 1)
+        self.open = explained(replace(episode, revision=episode.revision + 1))
         return [self.open]
 
     def _close(self) -> Episode:
         assert self.open is not None
-        closed = replace(self.open, state="closed", revision=self.open.revision + 1, closed_ns=self.open.updated_ns)
-        self.open, self.closed = None, closed
+        last = self.open
+        closed = replace(last, state="closed", revision=last.revision + 1, closed_ns=last.updated_ns)
+        self.open, self.closed = None, explained(closed)
         self.calm = self.streak = self.untold = 0
-        return closed
+        return self.closed
 
-    def _weigh(self, verdict: Verdict) -> None:
-        for name, share in verdict.shares.items():
-            self.weights[name] = self.weights.get(name, 0.0) + share * verdict.severity
+    def _note(self, verdict: Verdict, finding: Finding) -> None:
+        """Add what a window says of subsystems and causes, and which metrics were strange in it."""
+        weight = verdict.severity
+        shares = {name: share * weight for name, share in verdict.shares.items()}
+        self.weights = {
+            name: self.weights.get(name, 0.0) + shares.get(name, 0.0) for name in {**self.weights, **shares}
+        }
+        self.heard = FADING * self.heard + weight
+        self.fits = {
+            name: total
+            for name in causes()
+            if (total := FADING * self.fits.get(name, 0.0) + weight * finding.fits.get(name, 0.0)) > 0
+        }
+        begin_ns = verdict.window_end_ns - self.settings.step_s * SECOND_NS
+        kept = {name: (first, last) for name, (first, last) in self.since.items() if begin_ns - last <= CALM_NS}
+        self.since = kept | {name: (kept[name][0] if name in kept else begin_ns, begin_ns) for name in finding.strange}
+
+    def _take_up(self, before: Episode) -> None:
+        """Go on with `before`, which was closed a moment ago, and with what was known of it."""
+        self.open = replace(before, closed_ns=None)
+        weight = before.peak_severity * before.windows
+        for name, share in before.shares.items():
+            self.weights[name] = self.weights.get(name, 0.0) + share * weight
+        self.heard += before.peak_severity
+        for name, confidence in before.candidates.items():
+            self.fits[name] = self.fits.get(name, 0.0) + confidence * before.peak_severity
+
+    def _judged(self, episode: Episode, finding: Finding) -> Episode:
+        """`episode` with subsystem, cause and evidence as they stand."""
+        total = sum(self.weights.values()) or 1.0
+        shares = {name: weight / total for name, weight in self.weights.items()}
+        told = {name: round(fit / self.heard, 3) for name, fit in self.fits.items()} if self.heard else {}
+        order = ranked(told)
+        cause = next(iter(name for name in order if told[name] >= NAMED), None)
+        confidence = told[cause] if cause else 0.0
+        if cause is None and episode.cause is not None and episode.windows > SETTLED:
+            cause, confidence = episode.cause, episode.confidence  # it fades out
+        measured = max(shares, key=lambda name: shares[name]) if shares else episode.subsystem
+        rows = [replace(row, since_ns=self.since[row.metric][0]) for row in finding.rows if row.metric in self.since]
+        return replace(
+            episode,
+            subsystem=(causes()[cause].subsystem(shares) if cause else None) or measured,
+            shares=shares,
+            cause=cause,
+            confidence=confidence,
+            candidates={name: told[name] for name in order[:MOST_CANDIDATES] if told[name] >= CANDIDATE},
+            evidence=merged(episode.evidence, rows, cause),
+        )
+
+
+def _overlap(one: Mapping[str, float], other: Mapping[str, float]) -> float:
+    """What two distributions over subsystems have in common, 0 to 1."""
+    return sum(min(share, other.get(name, 0.0)) for name, share in one.items())
 
 
 def _episode(values: Mapping[str, Any] | None) -> Episode | None:
     if values is None:
         return None
-    return Episode(**{**values, "evidence": tuple(Evidence(**row) for row in values["evidence"])})
+    evidence = tuple(Evidence(**row) for row in values["evidence"])
+    return Episode(**{**values, "evidence": evidence, "checks": tuple(values.get("checks", ()))})

@@ -18,6 +18,7 @@ import time
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -28,8 +29,10 @@ from mode.supervisors import CrashingSupervisor
 from schemas.codec import Rejected, decode, decode_telemetry, encode
 from schemas.records import DeadLetter, Event, StateRecord, Telemetry, Verdict, state_key
 from schemas.settings import KafkaSettings, PipelineSettings, WorkerSettings
-from schemas.topics import ANOMALIES, DEAD, EVENTS, MODELS, TELEMETRY, VERDICTS
+from schemas.topics import ANOMALIES, CONTROL, DEAD, EVENTS, MODELS, TELEMETRY, VERDICTS
+from stream_processors.control import Command, read_command
 from stream_processors.delivery import rounds
+from stream_processors.fitting import Background, Fit
 from stream_processors.host import Forgotten, Result
 from stream_processors.kafka import KafkaException, Outgoing, Results, read_states, topic_partitions
 from stream_processors.pipeline import Pipeline
@@ -38,7 +41,7 @@ from stream_processors.seconds import SECOND_NS
 log = logging.getLogger("reveal.worker")
 
 SERVICE: Final = "worker"
-INPUTS: Final = (*TELEMETRY.values(), EVENTS)
+INPUTS: Final = (*TELEMETRY.values(), EVENTS, CONTROL)
 TOPICS: Final = frozenset({*INPUTS, MODELS, VERDICTS, ANOMALIES, DEAD})
 DEAD_VALUE_BYTES: Final = 65_536
 DEAD_A_SECOND: Final = 50.0
@@ -64,7 +67,8 @@ class Worker:
     def __init__(self, kafka: KafkaSettings, worker: WorkerSettings, pipeline: PipelineSettings) -> None:
         self.kafka = kafka
         self.settings = worker
-        self.pipeline = Pipeline(pipeline)
+        self._fits = ThreadPoolExecutor(1, "fit")
+        self.pipeline = Pipeline(pipeline, fitter=Background(self._fits))
         self.counts: Counter[str] = Counter()
         self.results = Results(kafka, self._waiting)
         self.app = _application(kafka, worker)
@@ -105,6 +109,7 @@ class Worker:
         for task in (stopping, ended):
             task.cancel()
         await self.app.stop()
+        self._fits.shutdown(wait=False, cancel_futures=True)
         return not crashed
 
     async def _reach(self, stop: asyncio.Event) -> bool:
@@ -142,6 +147,7 @@ class Worker:
         missing = {event.message.partition for event in events} - self._restored
         await asyncio.gather(*(self._restore(partition) for partition in missing))
         results: list[Result | DeadLetter] = []
+        commands: list[tuple[Any, Command]] = []
         for event in events:
             message = event.message
             pending = Pending(event)
@@ -153,10 +159,15 @@ class Worker:
                 self._partition_of[record.host] = message.partition
                 now = time.time()
                 lag_s = max(0.0, now - (message.timestamp or now))
+                if isinstance(record, Command):
+                    commands.append((message, record))
+                    continue
                 if isinstance(record, Event):
                     # What is kept of it is delivered with these results, so it needs not wait for progress.
                     results += self.pipeline.feed_event(record, now, lag_s)
                     continue
+                if (fit := self.pipeline.waits_for(record.host, _last_second(record))) is not None:
+                    await self._fitted(fit)
                 results += self.pipeline.feed(record, now, lag_s)
             except Rejected as error:
                 results += self._bury(message, error.reason, error.detail)
@@ -171,7 +182,24 @@ class Worker:
             if record.flaws:
                 results += self._bury(message, "not-finite", "; ".join(record.flaws))
         await self._deliver(results)
+        # Last, so that no verdict is told before the progress that has what was asked.
+        await self._deliver([result for message, command in commands for result in self._obey(message, command)])
         self._acknowledge()
+
+    async def _fitted(self, fit: Fit) -> None:
+        """Wait for `fit`, which is bounded. What it raises is told when the model is taken up."""
+        if not fit.done():
+            self.counts["waits for a fit"] += 1
+            with contextlib.suppress(Exception):
+                await asyncio.to_thread(fit.result)
+
+    def _obey(self, message: Any, command: Command) -> list[Result | DeadLetter]:
+        try:
+            told = self.pipeline.obey(command.host, command.pinned, command.model)
+        except Rejected as error:
+            return [*self._bury(message, error.reason, error.detail)]
+        log.info("%s", command.words)
+        return [*told]
 
     async def _tick(self) -> None:
         async with self._lock:
@@ -324,11 +352,13 @@ def _nothing() -> None:
     pass
 
 
-def _record(message: Any) -> Telemetry | Event:
+def _record(message: Any) -> Telemetry | Event | Command:
     """What the message holds. Raises Rejected for what its topic does not carry."""
-    if message.topic != EVENTS:
+    if message.topic not in (EVENTS, CONTROL):
         return decode_telemetry(message.value)
     record = decode(message.value)
+    if message.topic == CONTROL:
+        return read_command(record)
     if not isinstance(record, Event):
         raise Rejected("wrong-record", f"expected an event, got {type(record).__name__}")
     return record

@@ -242,24 +242,29 @@ def window_features(stats: Mapping[str, Statistics]) -> Singles:
     table = feature_table()
     features = np.full(len(table), np.nan, dtype=np.float32)
     for subsystem, there in stats.items():
-        block = there.values
-        n = block[N]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            spread = n * block[SUM_TT] - block[SUM_T] * block[SUM_T]
-            trend = np.where(spread > 1e-9, (n * block[SUM_TX] - block[SUM_T] * n * block[MEAN]) / spread, np.nan)
-            rough = np.where(n > 1, block[ROUGH] / (n - 1), np.nan)
-            rows = {
-                "level": block[MEAN],
-                "maximum": block[MAX],
-                "variability": np.where(n > 1, np.sqrt(block[M2] / n), np.nan),
-                "roughness": rough,
-                "trend": trend,
-                "minimum": block[MIN],
-            }
+        rows = describe(there.values)
         by_kind = features[table.slices[subsystem]].reshape(len(FEATURES), -1)
         for row, kind in zip(by_kind, FEATURES, strict=True):
             row[there.columns] = rows[kind]
     return features
+
+
+def describe(values: Floats) -> dict[str, Floats]:
+    """By kind of FEATURES, the features (series,) of the statistics (len(ROWS), series) of a window; see
+    `window_features`.
+    """
+    n = values[N]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        spread = n * values[SUM_TT] - values[SUM_T] * values[SUM_T]
+        trend = np.where(spread > 1e-9, (n * values[SUM_TX] - values[SUM_T] * n * values[MEAN]) / spread, np.nan)
+        return {
+            "level": values[MEAN],
+            "maximum": values[MAX],
+            "variability": np.where(n > 1, np.sqrt(values[M2] / n), np.nan),
+            "roughness": np.where(n > 1, values[ROUGH] / (n - 1), np.nan),
+            "trend": trend,
+            "minimum": values[MIN],
+        }
 
 
 def smallest_scales(matrix: Singles) -> Floats:

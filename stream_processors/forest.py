@@ -6,8 +6,10 @@ ICDM 2008); equal to -IsolationForest.score_samples.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,18 +17,19 @@ from numpy.typing import NDArray
 Singles = NDArray[np.float32]
 Floats = NDArray[np.float64]
 
-MOST_SAMPLES = 128
+MOST_SAMPLES: Final = 128
+CHUNK: Final = 2048
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class FlatForest:
-    """Trees of a forest, node after node. A leaf is its own left child, so that all trees can be walked for as many
+    """Trees of a forest, node after node. A leaf is both its own children, so that all trees can be walked for as many
     steps as the deepest has.
 
     feature   int16 (nodes,): feature that splits
     value     float32 (nodes,): go left if x <= value; infinite in a leaf
-    children  int16 (2 * nodes,): left and right child of each node; in place of a leaf's right child, where its path
-              length stands in `lengths`
+    children  int16 (2 * nodes,): left and right child of each node
+    length    int16 (nodes,): where in `lengths` the path length of a node stands, as if it were a leaf
     lengths   float64: path lengths that occur
     roots     int16 (trees,)
     depth     longest path
@@ -36,18 +39,66 @@ class FlatForest:
     feature: NDArray[np.int16]
     value: Singles
     children: NDArray[np.int16]
+    length: NDArray[np.int16]
     lengths: Floats
     roots: NDArray[np.int16]
     depth: int
     norm: float
 
-    def score(self, x: Singles) -> float:
-        """Score of one row (features,), float32 without NaN."""
-        node = self.roots.astype(np.intp)
+    def scores(self, rows: Singles) -> Floats:
+        """Scores (n,) of rows (n, features), float32 without NaN."""
+        if len(rows) == 1:  # as below, without what costs time when there is only one
+            x, leaf = rows[0], self.roots.astype(np.intp)
+            for _ in range(self.depth):
+                right = x.take(self.feature.take(leaf)) > self.value.take(leaf)
+                leaf = self.children.take(2 * leaf + right).astype(np.intp)
+            return np.array([2.0 ** (-self.lengths.take(self.length.take(leaf)).mean() / self.norm)])
+        parts = [rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK)]
+        means = [self.lengths[self.length[self._walk(part)[-1]]].mean(axis=1) for part in parts]
+        return np.asarray(2.0 ** (-np.concatenate(means) / self.norm))
+
+    def contributions(self, row: Singles) -> Floats:
+        """By how much the splits at each feature (features,) shorten the mean path of `row`, in path lengths; 0 where
+        they lengthen it. What a split does is the difference of the path lengths that both of its nodes stand for, so
+        that all splits together make the difference from c(samples).
+        """
+        found = np.zeros(len(row))
+        steps = self._walk(row[None])[:, 0]
+        for node, child in pairwise(steps):
+            shorter = self.lengths[self.length[node]] - self.lengths[self.length[child]]
+            np.add.at(found, self.feature[node], shorter / len(self.roots))
+        return np.maximum(found, 0.0)
+
+    def _walk(self, rows: Singles) -> NDArray[np.int16]:
+        """Nodes (depth + 1, n, trees) that the rows come through."""
+        each = np.arange(len(rows))[:, None]
+        node = np.broadcast_to(self.roots, (len(rows), len(self.roots)))
+        steps = [node]
         for _ in range(self.depth):
-            right = x[self.feature[node]] > self.value[node]
-            node = self.children[2 * node + right].astype(np.intp)
-        return float(2.0 ** (-self.lengths[self.children[2 * node + 1]].mean() / self.norm))
+            right = rows[each, self.feature[node]] > self.value[node]
+            node = self.children[2 * node.astype(np.intp) + right]
+            steps.append(node)
+        return np.stack(steps)
+
+    def arrays(self) -> Mapping[str, NDArray[Any]]:
+        """Everything learnt."""
+        return {
+            "forest.feature": self.feature,
+            "forest.value": self.value,
+            "forest.children": self.children,
+            "forest.length": self.length,
+            "forest.lengths": self.lengths,
+            "forest.roots": self.roots,
+            "forest.constants": np.array([self.depth, self.norm]),
+        }
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """The forest that `arrays` came from."""
+        depth, norm = arrays["forest.constants"].tolist()
+        names = ("feature", "value", "children", "length", "lengths", "roots")
+        feature, value, children, length, lengths, roots = (arrays[f"forest.{name}"] for name in names)
+        return cls(feature, value, children, length, lengths, roots, int(depth), norm)
 
 
 def fit_forest(rows: Singles, trees: int, seed: int) -> tuple[FlatForest, Floats]:
@@ -66,7 +117,7 @@ def fit_forest(rows: Singles, trees: int, seed: int) -> tuple[FlatForest, Floats
     unseen[:, ~unseen.any(axis=0)] = True
     lengths = np.stack([_path_lengths(each.tree_)[each.tree_.apply(rows)] for each in forest.estimators_])
     mean = (lengths * unseen).sum(axis=0) / unseen.sum(axis=0)
-    return flatten(forest, samples), 2.0 ** (-mean / _norm(samples))
+    return flatten(forest, samples), np.asarray(2.0 ** (-mean / _norm(samples)))
 
 
 def warm_up() -> None:
@@ -85,7 +136,7 @@ def flatten(forest: Any, samples: int) -> FlatForest:
     for estimator in forest.estimators_:
         tree = estimator.tree_
         leaf = tree.children_left < 0
-        paths.append(_path_lengths(tree)[leaf])
+        paths.append(_path_lengths(tree))
         features.append(np.where(leaf, 0, tree.feature))
         # x is float32, so x <= threshold and x <= the next float32 at or below it are the same.
         threshold = tree.threshold.astype(np.float32)
@@ -93,20 +144,19 @@ def flatten(forest: Any, samples: int) -> FlatForest:
         threshold[above] = np.nextafter(threshold[above], np.float32(-np.inf))
         values.append(np.where(leaf, np.float32(np.inf), threshold))
         itself = np.arange(tree.node_count)
-        both = [np.where(leaf, itself, tree.children_left) + offset, np.where(leaf, -1, tree.children_right + offset)]
+        both = [np.where(leaf, itself, each) + offset for each in (tree.children_left, tree.children_right)]
         children.append(np.stack(both, axis=1).ravel())
         roots.append(offset)
         offset += tree.node_count
         depth = max(depth, int(tree.max_depth))
     if offset > np.iinfo(np.int16).max:
         raise ValueError(f"the forest has {offset} nodes, more than 16 bits address")
-    flat = np.concatenate(children)
     lengths, positions = np.unique(np.concatenate(paths), return_inverse=True)
-    flat[flat < 0] = positions
     return FlatForest(
         feature=np.concatenate(features).astype(np.int16),
         value=np.concatenate(values).astype(np.float32),
-        children=flat.astype(np.int16),
+        children=np.concatenate(children).astype(np.int16),
+        length=positions.astype(np.int16),
         lengths=lengths,
         roots=np.array(roots, dtype=np.int16),
         depth=depth,

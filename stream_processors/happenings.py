@@ -94,6 +94,8 @@ def _rows(events: list[Event]) -> list[Evidence]:
             observed=float(len(same) if first.code is None else first.code),
             expected=0.0,
             deviation=DEVIATIONS.get(first.severity, 0.0),
+            direction="up",
+            since_ns=min(each.time_ns for each in same),
         )
         for first, *_ in list(alike.values())[:MOST_ROWS]
         for same in [alike[first.kind, first.instance, first.code]]

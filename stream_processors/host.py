@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import json
-import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from math import log10
-from statistics import fmean
-from typing import Any, Final
+from typing import Final
 
-from schemas.records import Episode, Event, Evidence, StateRecord, Telemetry, Verdict
+from schemas.records import Episode, Event, StateRecord, Telemetry, Verdict
 from schemas.settings import PipelineSettings
-from stream_processors.attribution import attribute, evidence, explain, stands_out
-from stream_processors.baseline import Baseline
+from stream_processors.attribution import Finding, attribute, examine, stands_out
+from stream_processors.baseline import Baseline, severity
+from stream_processors.causes import happened
 from stream_processors.episodes import Tracker
 from stream_processors.features import window_features
+from stream_processors.fitting import Fit, Fitter, Inline
 from stream_processors.happenings import BEFORE_NS, KEPT_NS, SLOT, Happenings
+from stream_processors.learning import Learner
+from stream_processors.regime import Look, Regimes, look, only_words
 from stream_processors.rows import Row
-from stream_processors.seconds import SECOND_NS, Second, reduce_batch
+from stream_processors.seconds import SECOND_NS, Second, Singles, reduce_batch
+from stream_processors.signs import Happened
 from stream_processors.windows import Window, Windows
 
 ANOMALOUS_VOTES: Final = 2
@@ -59,25 +61,19 @@ class Host:
     epoch       counts how often the host's clock was set back; what is of an earlier epoch is done with
     """
 
-    def __init__(self, name: str, settings: PipelineSettings) -> None:
+    def __init__(self, name: str, settings: PipelineSettings, fitter: Fitter = Inline) -> None:
         self.name = name
         self.settings = settings
         self.windows = Windows(settings)
         self.tracker = Tracker(settings)
         self.happenings = Happenings()
-        self.baseline: Baseline | None = None
-        self.rows: dict[int, Row] = {}
-        self.version = 0  # fits so far
-        self.learnt = 0  # rows taken for the present baseline
-        self.calm_windows = 0  # windows since the last row
-        self.since_fit = 0
+        self.learner = Learner(name, settings, fitter)
+        self.regimes = Regimes(settings.phase_times)
         self.newest: dict[str, tuple[str, int, int]] = {}  # subsystem -> session, sequence, start_ns
         self.former: dict[str, list[str]] = {}  # subsystem -> sessions before that
         self.backwards: dict[str, int] = {}
         self.progressed = 0
         self.epoch = 0
-        # Hosts that came at the same time must not all be fitted again at the same time.
-        self._refit_after = settings.refit_windows + zlib.crc32(name.encode()) % (1 + settings.refit_windows // 4)
         self._untold = 0  # windows since the last progress
         self._owed: list[Result] = []  # to be told with the next results
 
@@ -99,6 +95,23 @@ class Host:
             how = "duplicate"
         return self._results(self.windows.close()), how
 
+    @property
+    def baseline(self) -> Baseline | None:
+        """The model in use."""
+        return self.learner.baseline
+
+    def waits_for(self, second: int) -> Fit | None:
+        """The fit that a message whose last second is `second` may have to wait for."""
+        return self.learner.waits_for(second - self.settings.window_s + 1)
+
+    def obey(self, pinned: int | None, model: StateRecord | None) -> list[Result]:
+        """Keep the version `pinned`, which `model` holds, or with None learn on; the progress that says so.
+
+        Raises ValueError, KeyError or TypeError if that is not the model asked for; then nothing changes.
+        """
+        self.learner.obey(pinned, model)
+        return [*self._results(()), self._progress()]
+
     def happened(self, event: Event) -> list[Result]:
         """Keep `event` for the episodes that it may explain, and tell what is kept if that changed. An episode that is
         told before its event comes has it in its next state.
@@ -112,6 +125,11 @@ class Host:
         # One that was closed a moment ago may go on.
         starts = [each.start_ns for each in episodes if each.closed_ns is None or each.closed_ns >= since_ns]
         return min([since_ns, *(start - BEFORE_NS for start in starts)])
+
+    def _happened(self, window: Window) -> Happened:
+        """What the host's events tell of that may explain `window`, or the episode that is open."""
+        start_ns = window.start * SECOND_NS if self.tracker.open is None else self.tracker.open.start_ns
+        return happened(self.happenings.events.values(), start_ns - BEFORE_NS, window.end * SECOND_NS)
 
     def tick(self, now: float) -> list[Result]:
         """Results of time going on without a message: a new host is waited for, to see which subsystems it has, even
@@ -153,12 +171,12 @@ class Host:
         self.former = {str(name): list(map(str, sessions)) for name, sessions in state["former"].items()}
         self.tracker = Tracker.restore(self.settings, state["tracker"])
         self.progressed, self.epoch = self.windows.next_start or 0, int(state["epoch"])
-        self.version, self.since_fit = int(state["version"]), int(state["since_fit"])
-        self.calm_windows = int(state["calm_windows"])
         try:
-            self._restore_model(by_slot, state)
+            self.learner.restore(by_slot, state)
+            self.regimes = Regimes.restore(self.settings.phase_times, state.get("regimes"), progress.arrays)
         except (IndexError, KeyError, TypeError, ValueError) as error:
-            self._relearn()
+            self.learner.relearn()
+            self.regimes = Regimes(self.settings.phase_times)
             self._owed += self.tracker.end("Closed because the model of the host was lost")
             return f"{type(error).__name__}: {error}"
         return lost
@@ -169,15 +187,6 @@ class Host:
         except (AttributeError, TypeError, ValueError) as error:
             return f"its events: {type(error).__name__}: {error}"
         return None
-
-    def _restore_model(self, by_slot: Mapping[str, StateRecord], state: Mapping[str, Any]) -> None:
-        slots = range(min(state["learnt"], state["rows"]))
-        if state["rows"] != self.settings.rows:  # the setting was changed: keep what fits
-            slots = range(min(len(slots), self.settings.rows))
-        self.rows = {slot: Row.restore(by_slot[f"row/{slot}"]) for slot in slots}
-        self.learnt = state["learnt"] if state["rows"] == self.settings.rows else len(self.rows)
-        if state["warm"]:
-            self.baseline = Baseline.restore(by_slot[f"model/{self.version % 2}"])
 
     def _order(self, batch: Telemetry, seconds: list[Second]) -> str:
         before = self.newest.get(batch.subsystem)
@@ -206,6 +215,7 @@ class Host:
             detail = f"{batch.subsystem} begins {by_s:.1f} s before the message that went before it"
             raise Misplaced("time-backwards", detail)
         self.windows.restart(batch.start_ns // SECOND_NS)
+        self.learner.restart(batch.start_ns // SECOND_NS)
         # What was read is still known, but says nothing about the time of what comes.
         self.newest = {name: (session, sequence, 0) for name, (session, sequence, _) in self.newest.items()}
         self.backwards.clear()
@@ -221,7 +231,14 @@ class Host:
         if results and not isinstance(results[-1], StateRecord):
             results.append(self._progress())
         for window in windows:
-            fresh = self._judge_safely(window)
+            try:
+                fresh: list[Result] = list(self.learner.adopt(window.start))
+            except Exception as error:  # the model in use stays
+                fresh = self._withhold(window, f"the model could not be fitted: {type(error).__name__}: {error}")
+            else:
+                if fresh:
+                    self.regimes.end()
+                fresh += self._judge_safely(window)
             results += fresh
             self._untold += 1
             # Progress is told with everything it must agree with, and otherwise now and then: it is written most.
@@ -251,7 +268,7 @@ class Host:
 
     def _withhold(self, window: Window, reason: str) -> list[Result]:
         verdict = self._verdict(window, "withheld", reason)
-        return [verdict, *self.tracker.follow(verdict, (), "")]
+        return [verdict, *self.tracker.follow(verdict, Finding())]
 
     def _judge(self, window: Window) -> list[Result]:
         if window.coverage < self.settings.coverage:
@@ -260,63 +277,85 @@ class Host:
             return self._withhold(window, f"{window.coverage:.0%} of the samples are there, {needed}")
         features = window_features(window.stats)
         if self.baseline is None:
-            reason = f"learning what is normal: window {self.learnt + 1} of {self.settings.warmup_windows}"
-            return [self._verdict(window, "warming", reason), *self._learn(Row.of(window, features))]
-        self.since_fit += 1
+            warming = self._verdict(window, "warming", self.learner.why_silent())
+            return [warming, *self._learn(window, features)]
+        self.learner.since_fit += 1
         deviations = self.baseline.deviations(features)
         scores, strangeness = self.baseline.score(deviations)
         votes = sum(score.vote for score in scores)
-        telling = votes > 0 and stands_out(deviations)
+        severe = severity(strangeness)
+        telling = (votes > 0 or severe >= self.settings.close_severity) and stands_out(deviations)
         verdict = replace(
             self._verdict(window, "scored"),
             scores=scores,
             votes=votes,
-            severity=fmean(-log10(score.tail_probability) for score in scores),
-            anomalous=telling and votes >= ANOMALOUS_VOTES,
+            severity=severe,
+            anomalous=telling and (votes >= ANOMALOUS_VOTES or severe >= self.settings.open_severity),
         )
-        rows: tuple[Evidence, ...] = ()
-        explanation = ""
+        seen = look(deviations) if verdict.anomalous else None
+        if seen is not None:
+            if change := self.regimes.change(seen, window.start):
+                return self._changed(window, features, verdict, change)
+            if self.regimes.changing and seen.words:
+                deviations = only_words(deviations)
+        finding = Finding()
         if verdict.anomalous or (telling and self.tracker.open is not None):
             attribution = attribute(deviations, strangeness)
-            rows = evidence(features, deviations, self.baseline, window)
-            explanation = explain(self.name, attribution, rows)
+            finding = examine(
+                features,
+                deviations,
+                self.baseline,
+                window,
+                strangeness=strangeness,
+                happened=self._happened(window),
+            )
             verdict = replace(verdict, subsystem=attribution.subsystem, shares=attribution.shares)
-        episodes = self.tracker.follow(verdict, rows, explanation)
+        episodes = self.tracker.follow(verdict, finding)
         if self.tracker.open is not None and verdict.subsystem is not None:
             verdict = replace(verdict, episode=self.tracker.open.id)
+        self._remember(seen, episodes, window)
         results: list[Result] = [verdict, *episodes]
         if self.tracker.open is not None:
-            if self.tracker.open.windows >= self.settings.regime_windows:
+            # A fault does not become normal because it lasts.
+            if self.tracker.open.windows >= self.settings.regime_windows and not self.regimes.spoke:
                 results += self.tracker.end("Closed because it lasts: it is learnt as the new normal")
-                self._relearn()
+                self.regimes.calm()
+                self.regimes.begin("what is new lasts, and no metric speaks of a fault", window.start)
+                self.learner.begin_anew()
         elif not verdict.anomalous:
             # What was flagged is never learnt.
-            self.calm_windows += 1
-            if self.calm_windows >= self.settings.row_every:
-                results += self._learn(Row.of(window, features))
+            if not self.regimes.changing:
+                results += self._learn(window, features)
+            elif self.regimes.as_before():
+                self.regimes.end()
+                self.learner.go_back()
         return results
 
-    def _learn(self, row: Row) -> list[Result]:
-        slot = self.learnt % self.settings.rows
-        rows = {**self.rows, slot: row}
-        results: list[Result] = [row.record(self.name, f"row/{slot}")]
-        due = self.learnt + 1 >= self.settings.warmup_windows and self.baseline is None
-        if due or (self.baseline is not None and self.since_fit >= self._refit_after):
-            self.since_fit = 0
-            # Before anything is kept, since a fit that fails leaves nothing to be told.
-            ordered = sorted(rows.values(), key=lambda each: each.start)
-            self.baseline = Baseline.fit(ordered, self.version + 1, self.settings)
-            self.version += 1
-            results.append(self.baseline.record(self.name, f"model/{self.version % 2}"))
-        self.rows = rows
-        self.learnt += 1
-        self.calm_windows = 0
-        return results
+    def _changed(self, window: Window, features: Singles, verdict: Verdict, why: str) -> list[Result]:
+        """The window is unusual, but no anomaly."""
+        if self.regimes.changing:
+            if self.regimes.begun == window.start or not self.learner.anew:
+                self.learner.begin_anew()
+            why = f"{why}; {self.learner.how_anew()}"
+        verdict = replace(verdict, state="changed", reason=why, anomalous=False)
+        episodes = self.tracker.follow(verdict, Finding())
+        self._remember(None, episodes, window)
+        learnt = self._learn(window, features) if self.regimes.changing and self.learner.anew else []
+        return [verdict, *episodes, *learnt]
 
-    def _relearn(self) -> None:
-        self.rows = {}
-        self.baseline = None
-        self.learnt = self.calm_windows = self.since_fit = 0
+    def _remember(self, seen: Look | None, episodes: Iterable[Episode], window: Window) -> None:
+        """What an anomalous window looks like, and what of it became of an episode."""
+        if seen is not None:
+            self.regimes.strange(seen)
+        if any(episode.state == "closed" for episode in episodes):
+            self.regimes.closed(window.start)
+        elif seen is None and self.tracker.open is None:
+            self.regimes.calm()
+
+    def _learn(self, window: Window, features: Singles) -> list[StateRecord]:
+        if not self.learner.takes_row():
+            return []
+        return self.learner.take(Row.of(window, features, levels=self.learner.takes_levels()))
 
     def _progress(self) -> StateRecord:
         state = {
@@ -326,12 +365,8 @@ class Host:
             "former": self.former,
             "tracker": self.tracker.state(),
             "epoch": self.epoch,
-            "rows": self.settings.rows,
-            "learnt": self.learnt,
-            "calm_windows": self.calm_windows,
-            "since_fit": self.since_fit,
-            "version": self.version,
-            "warm": self.baseline is not None,
+            **self.learner.state(),
         }
+        state["regimes"], arrays = self.regimes.state()
         self.progressed, self._untold = self.windows.next_start or 0, 0
-        return StateRecord(self.name, "progress", json.dumps(state), {})
+        return StateRecord(self.name, "progress", json.dumps(state), arrays)

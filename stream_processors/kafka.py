@@ -11,12 +11,21 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from schemas.codec import Rejected, decode
+from schemas.codec import Rejected, decode, encode
 from schemas.records import StateRecord
 from schemas.settings import KafkaSettings
-from schemas.topics import MODELS
+from schemas.topics import CONTROL, MODELS
 
-__all__ = ["KafkaException", "Outgoing", "Results", "read_states", "topic_partitions"]
+__all__ = [
+    "KafkaException",
+    "Outgoing",
+    "Results",
+    "ask",
+    "models_end",
+    "read_states",
+    "told_since",
+    "topic_partitions",
+]
 
 log = logging.getLogger("reveal.worker")
 
@@ -77,9 +86,11 @@ class Results:
             self._failed.append(f"{message.topic()}: {error}")
 
 
-def read_states(kafka: KafkaSettings, partition: int) -> Mapping[str, list[StateRecord]]:
-    """Newest state records of all hosts of a partition of the models topic. Records that cannot be read are passed
-    over and logged.
+def read_states(
+    kafka: KafkaSettings, partition: int, wanted: Callable[[bytes], bool] | None = None
+) -> Mapping[str, list[StateRecord]]:
+    """Newest state records of all hosts of a partition of the models topic, or of those whose key is `wanted`.
+    Records that cannot be read are passed over and logged.
 
     Raises KafkaException when the topic cannot be read to its end within RESTORE_TIMEOUT_S.
     """
@@ -108,7 +119,7 @@ def read_states(kafka: KafkaSettings, partition: int) -> Mapping[str, list[State
                         continue
                     raise KafkaException(error)
                 key, value = message.key(), message.value()
-                if key is None:
+                if key is None or (wanted is not None and not wanted(key)):
                     continue
                 if value is None:
                     newest.pop(key, None)
@@ -126,3 +137,63 @@ def read_states(kafka: KafkaSettings, partition: int) -> Mapping[str, list[State
         if isinstance(record, StateRecord):
             states.setdefault(record.host, []).append(record)
     return states
+
+
+def ask(kafka: KafkaSettings, partition: int, record: StateRecord, timeout_s: float) -> None:
+    """Publish a command for the worker of a host, which is in `partition`. Raises KafkaException when it is not
+    stored within `timeout_s`.
+    """
+    failed: list[str] = []
+
+    def delivered(error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            failed.append(str(error))
+
+    producer = Producer(
+        {
+            **kafka.client(),
+            "client.id": "reveal-models",
+            "enable.idempotence": True,
+            "compression.type": "zstd",
+            "message.timeout.ms": int(1000 * timeout_s),
+            "message.max.bytes": 4 << 20,
+        }
+    )
+    producer.produce(CONTROL, encode(record), record.host.encode(), partition, on_delivery=delivered)
+    if producer.flush(timeout_s + 1) or failed:
+        raise KafkaException(failed[0] if failed else f"{CONTROL} did not take the command within {timeout_s:.0f} s")
+
+
+def models_end(kafka: KafkaSettings, partition: int) -> int:
+    """Offset of the next message of a partition of the models topic. Raises KafkaException."""
+    consumer = Consumer({**kafka.client(), "group.id": "reveal-models"})
+    try:
+        _, end = consumer.get_watermark_offsets(TopicPartition(MODELS, partition), timeout=10)
+        return int(end)
+    finally:
+        consumer.close()
+
+
+def told_since(
+    kafka: KafkaSettings, place: tuple[int, int], key: bytes, accept: Callable[[StateRecord], bool], timeout_s: float
+) -> bool:
+    """Whether, within `timeout_s`, a record of `key` that is to be accepted comes in the models topic from
+    `place` on: a partition and an offset. Raises KafkaException.
+    """
+    consumer = Consumer({**kafka.client(), "group.id": "reveal-models", "enable.auto.commit": False})
+    try:
+        consumer.assign([TopicPartition(MODELS, *place)])
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            for message in consumer.consume(100, timeout=0.1):
+                if message.error() is not None:
+                    raise KafkaException(message.error())
+                value = message.value()
+                if message.key() != key or value is None:
+                    continue
+                record = decode(value)
+                if isinstance(record, StateRecord) and accept(record):
+                    return True
+        return False
+    finally:
+        consumer.close()

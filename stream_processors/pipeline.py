@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from schemas.codec import Rejected
 from schemas.records import Event, StateRecord, Telemetry
 from schemas.settings import PipelineSettings
+from stream_processors.fitting import Fit, Fitter, Inline
 from stream_processors.host import Forgotten, Host, Misplaced, Result
 from stream_processors.seconds import SECOND_NS
 from stream_processors.windows import LONGEST_GAP_S
@@ -22,11 +23,13 @@ class Pipeline:
 
     counts  how many messages were added, duplicate, gap, late, time-backwards, from-the-future, not-finite; events;
     silent hosts
+    fitter  makes the fits
     """
 
     settings: PipelineSettings
     hosts: dict[str, Host] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
+    fitter: Fitter = Inline
     # Time in which messages flow, and what it was when a host was last heard or found silent.
     _flow: float = 0.0
     _arrived: float | None = None
@@ -46,7 +49,7 @@ class Pipeline:
         self._arrived = arrived
         host = self.hosts.get(batch.host)
         if host is None:
-            host = self.hosts[batch.host] = Host(batch.host, self.settings)
+            host = self.hosts[batch.host] = Host(batch.host, self.settings, self.fitter)
         self._heard[batch.host] = self._flow
         self._silent.pop(batch.host, None)
         if batch.flaws:
@@ -69,7 +72,7 @@ class Pipeline:
         self.counts["events"] += 1
         host = self.hosts.get(event.host)
         if host is None:
-            host = self.hosts[event.host] = Host(event.host, self.settings)
+            host = self.hosts[event.host] = Host(event.host, self.settings, self.fitter)
             self._heard[event.host] = self._flow
         return host.happened(event)
 
@@ -95,6 +98,24 @@ class Pipeline:
                 self.forget([name])
         return results
 
+    def waits_for(self, host: str, second: int) -> Fit | None:
+        """The fit that a message of `host` whose last second is `second` may have to wait for, if fed now."""
+        known = self.hosts.get(host)
+        return known.waits_for(second) if known is not None else None
+
+    def obey(self, host: str, pinned: int | None, model: StateRecord | None) -> list[Result]:
+        """Let `host` keep the version `pinned` of its baseline, which `model` holds, or with None learn on.
+
+        Raises Rejected, with reason not-obeyed, if there is no such host here or no such version; nothing changes.
+        """
+        known = self.hosts.get(host)
+        if known is None:
+            raise Rejected("not-obeyed", f"nothing is known of {host}")
+        try:
+            return known.obey(pinned, model)
+        except (KeyError, TypeError, ValueError) as error:
+            raise Rejected("not-obeyed", f"{type(error).__name__}: {error}") from None
+
     def epoch(self, host: str) -> int:
         """Epoch of `host`, to be kept with a message of it that was fed, for `covers`."""
         return self.hosts[host].epoch
@@ -110,7 +131,7 @@ class Pipeline:
         """Take up the state of `host`; says what of it was lost, if anything was. Raises whatever records that are no
         state trip over, and leaves the host new.
         """
-        fresh = Host(host, self.settings)
+        fresh = Host(host, self.settings, self.fitter)
         lost = fresh.restore(records)
         self.hosts[host] = fresh
         self._heard[host] = self._flow

@@ -109,6 +109,9 @@ def _check_times(record: object) -> None:
             _check_time(name, getattr(record, name))
         if record.closed_ns is not None:
             _check_time("closed_ns", record.closed_ns)
+        for row in record.evidence:
+            if row.since_ns is not None:
+                _check_time("since_ns", row.since_ns)
     elif isinstance(record, Event):
         _check_time("time", record.time_ns)
 

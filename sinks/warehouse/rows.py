@@ -103,7 +103,11 @@ EPISODES: Final = pa.schema(
         "peak": UTC_MS,
         "model_version": pa.int64(),
         "cause": WORD,
+        "confidence": pa.float64(),
+        "candidates": _map(pa.float64()),
         "explanation": pa.string(),
+        "checks": pa.list_(pa.string()),
+        "remedy": pa.string(),
         "kafka_partition": pa.int32(),
         "kafka_offset": pa.uint64(),
     }
@@ -125,6 +129,9 @@ EVIDENCE: Final = pa.schema(
         "deviation": pa.float64(),
         "instance_observed": pa.float64(),
         "instance_expected": pa.float64(),
+        "direction": WORD,
+        "since": UTC_MS,
+        "contribution": pa.float64(),
         "kafka_partition": pa.int32(),
         "kafka_offset": pa.uint64(),
     }
@@ -361,7 +368,11 @@ def _episode(item: Accepted) -> Row:
         "peak": record.peak_ns // 1_000_000,
         "model_version": record.model_version,
         "cause": record.cause,
+        "confidence": record.confidence,
+        "candidates": list(record.candidates.items()),
         "explanation": record.explanation,
+        "checks": record.checks,
+        "remedy": record.remedy,
         "kafka_partition": item.partition,
         "kafka_offset": item.offset,
     }
@@ -377,7 +388,8 @@ def _evidence(item: Accepted) -> Iterable[Row]:
             "rank": rank,
             "host": record.host,
             "start": record.start_ns // 1_000_000,
-            **{name: getattr(row, name) for name in row.__slots__},
+            **{name: getattr(row, name) for name in row.__slots__ if name != "since_ns"},
+            "since": None if row.since_ns is None else row.since_ns // 1_000_000,
             "kafka_partition": item.partition,
             "kafka_offset": item.offset,
         }

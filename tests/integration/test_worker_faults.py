@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -155,6 +157,42 @@ def test_workers_that_join_and_leave(new_kafka: NewKafka, start: Start) -> None:
     await_all(kafka, wanted, second_)
     assert second_.stop() == 0, second_.tail()
     check(kafka, wanted)
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_worker_killed_between_a_fit_and_its_adoption(new_kafka: NewKafka, start: Start, version: int) -> None:
+    """The first fit of a host, or a refit: whoever takes over has the same model for the same window."""
+    kafka = new_kafka()
+    make_topics(kafka.bootstrap)
+    [host] = hosts(1)
+    batches = list(run([host], 130, Fault(110, 120)))
+    wanted = windows(batches)
+    asked = next(state["next_start"] for state in _progress(backtest(batches, SETTINGS), version)) - START
+    half = 4 * (asked + 4)
+    worker = start(kafka)
+    publish(kafka.bootstrap, batches[:half])
+    eventually(
+        lambda: any(_progress(read_all(kafka.bootstrap, MODELS, StateRecord), version)),
+        f"fit {version + 1} is asked for",
+    )
+    await_all(kafka, windows(batches[:half]), worker)
+    assert max(v.model_version for v in told(kafka)) == version
+    worker.kill()
+    worker = start(kafka)
+    publish(kafka.bootstrap, batches[half:])
+    await_all(kafka, wanted, worker)
+    assert worker.stop() == 0, worker.tail()
+    assert max(v.model_version for v in wanted.values()) > version
+    check(kafka, wanted)
+
+
+def _progress(results: Iterable[object], version: int) -> Iterator[dict[str, Any]]:
+    """States of a host in which a fit is under way, and `version` is in use."""
+    for each in results:
+        if isinstance(each, StateRecord) and each.slot == "progress":
+            state = json.loads(each.manifest)
+            if state["due"] is not None and state["using"] == version:
+                yield state
 
 
 def test_what_must_not_stop_a_worker(new_kafka: NewKafka, start: Start) -> None:

@@ -38,7 +38,11 @@ def test_every_statement_can_be_run_twice(layout: Layout) -> None:
     for step in migrations():
         for statement in (*step.up, *step.down):
             text = layout.render(statement)
-            assert re.match(r"(CREATE (TABLE|VIEW) IF NOT EXISTS|DROP (TABLE|VIEW) IF EXISTS) `reveal`\.", text)
+            if text.startswith("ALTER TABLE `reveal`."):
+                for change in re.split(r",\s+(?=ADD|DROP)", text.partition("\n")[2]):
+                    assert re.match(r"\s*(ADD COLUMN IF NOT EXISTS|DROP COLUMN IF EXISTS) \w+", change)
+            else:
+                assert re.match(r"(CREATE (TABLE|VIEW) IF NOT EXISTS|DROP (TABLE|VIEW) IF EXISTS) `reveal`\.", text)
             assert ("ON CLUSTER 'fleet'" in text) == bool(layout.cluster)
             assert "ENGINE = MergeTree" not in text
             if "ENGINE" in text:

@@ -63,7 +63,7 @@ def test_a_row_or_model_after_the_progress_of_its_host_begins_a_round(slot: str)
 
 SETTINGS = PipelineSettings(rows=48, warmup_windows=40, refit_windows=50, row_every=1)
 FAULT = Fault(84, 90)
-SECONDS, BACKLOG_FROM = 130, 65
+SECONDS, BACKLOG_FROM = 130, 58
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,327 @@
+"""A change of work told apart from a fault, by hardware signals alone.
+
+Work that changes moves much at once and allocates other amounts of memory: a job that starts or ends, another model. A
+phase of the work, such as a checkpoint or an evaluation, moves much at once for a while, comes back in the same shape,
+and goes. A fault that slows the work down moves much as well, but what it does to memory is nothing, and it seldom
+goes without a word: most faults have metrics of their own that say so (errors, throttling, pressure, retransmissions).
+A window in which one of those rises is never put down to the work.
+
+So a window that the ensemble finds anomalous is a change when no metric in it speaks of a fault and
+- allocations moved, and metrics of at least SUBSYSTEMS subsystems with them, or
+- it has the shape of a phase that came and went at least `phase_times` times, or
+- what came lasts so long that it is learnt as the new normal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.catalogue import Metric
+from stream_processors.features import RARE_METRICS, RARE_UNITS, feature_table
+from stream_processors.seconds import Singles
+
+USUAL: Final = 4.0
+"""The strangest of a metric's features deviates this much on an ordinary window."""
+MOVED: Final = 2 * USUAL
+"""A level of an allocation, or of a metric that speaks of faults, counts from here on."""
+SUBSYSTEMS: Final = 3
+METRICS: Final = 3
+"""A phase moves at least so many metrics in each of SUBSYSTEMS subsystems."""
+ALIKE: Final = 0.75
+"""Cosine of two shapes from which on they are one phase."""
+PHASES: Final = 6
+"""Of more, the one that was not seen for longest is forgotten."""
+LONGEST_PHASE: Final = 120
+"""Windows; what goes on for longer is no phase."""
+TAIL_S: Final = 30
+"""For so long after a phase what it moved may still settle, such as dirty pages."""
+BACK: Final = 30
+"""So many windows in a row that are normal to the old model mean that a change is gone again."""
+
+ALLOCATIONS: Final = frozenset({"gpu.mem_used", "mem.anon", "mem.committed"})
+FAULT_WORDS: Final = (
+    "cpu.psi.", "mem.psi.", "cpu.run_delay", "cpu.time.steal", "cpu.throttle.", "gpu.throttle_ns.", "gpu.throttled.",
+    "numa.miss", "numa.foreign", "vm.scan_direct", "vm.alloc_stall", "vm.compact_stall", "vm.swap_in", "vm.swap_out",
+    "zone.below_low", "mem.hugetlb", "softnet.time_squeeze", "tcp.retrans_segs", "tcp.timeouts", "tcp.lost_retransmit",
+    "ip.ecn_ce", "ib.hw.adp_retrans", "ib.hw.cnp_", "ib.hw.ecn_marked", "ib.hw.out_of_", "ib.hw.packet_seq_err",
+    "ib.hw.rnr_nak",
+)  # fmt: skip
+"""Metrics, by the beginning of their names, whose rise is no work. Pressure on storage is not among them: checkpoints
+and data sets press on it.
+"""
+NOT_FAULTS: Final = frozenset({"gpu.throttled.idle"})
+
+
+def speaks_of_fault(metric: Metric) -> bool:
+    """Whether a rise of `metric` says that something is wrong, rather than that there is more to do."""
+    if metric.name in NOT_FAULTS:
+        return False
+    return metric.unit in RARE_UNITS or metric.name in RARE_METRICS or metric.name.startswith(FAULT_WORDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What an anomalous window looks like.
+
+    shape        float32 (metrics,): strongest deviation of a level of each metric, signed, as log2 of multiples of
+                 USUAL, 0 below. Levels alone, since at the edges of a phase they lie between before and after
+    words        metrics that speak of a fault
+    allocations  float32 (allocation features,): deviations
+    """
+
+    shape: Singles
+    words: tuple[str, ...]
+    allocations: Singles
+
+    @property
+    def moved(self) -> tuple[str, ...]:
+        """Subsystems of which at least METRICS metrics moved."""
+        count: dict[str, int] = {}
+        for metric in np.flatnonzero(self.shape):
+            name = feature_table().metrics[metric].subsystem
+            count[name] = count.get(name, 0) + 1
+        return tuple(name for name, metrics in count.items() if metrics >= METRICS)
+
+    @property
+    def allocated(self) -> bool:
+        """Whether allocations moved."""
+        return bool((np.abs(self.allocations) > MOVED).any())
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    words: NDArray[np.intp]
+    allocations: NDArray[np.intp]
+    speaking: NDArray[np.bool_]
+    levels: NDArray[np.intp]
+    metrics: NDArray[np.intp]
+
+
+@cache
+def _places() -> _Places:
+    table = feature_table()
+    speaking = np.array([speaks_of_fault(f.metric) and f.kind == "level" for f in table.features])
+    allocating = np.array([f.metric.name in ALLOCATIONS and f.kind == "level" for f in table.features])
+    means = np.array([f.summary == "mean" for f in table.features])
+    levels = np.flatnonzero(np.array([f.kind == "level" for f in table.features]))
+    return _Places(
+        np.flatnonzero(speaking), np.flatnonzero(allocating & means), speaking, levels, table.metric_of[levels]
+    )
+
+
+def look(deviations: Singles) -> Look:
+    """What a window with these deviations (len(feature_table()),) looks like."""
+    table, places = feature_table(), _places()
+    there = np.nan_to_num(deviations, nan=0.0)
+    highest, lowest = np.zeros((2, len(table.metrics)), dtype=np.float32)
+    np.maximum.at(highest, places.metrics, there[places.levels])
+    np.minimum.at(lowest, places.metrics, there[places.levels])
+    strongest = np.where(highest >= -lowest, highest, lowest)
+    shape = np.sign(strongest) * np.log2(np.maximum(np.abs(strongest) / USUAL, 1.0))
+    spoke = places.words[there[places.words] > MOVED]
+    words = tuple(dict.fromkeys(table.features[position].metric.name for position in spoke))
+    return Look(shape.astype(np.float32), words, there[places.allocations].astype(np.float32))
+
+
+def only_words(deviations: Singles) -> Singles:
+    """The deviations of metrics that speak of faults; of the others 0, since the work has moved them."""
+    return np.where(_places().speaking, deviations, np.float32(0)).astype(np.float32)
+
+
+@dataclass(slots=True, eq=False)
+class Phase:
+    """Something that comes and goes.
+
+    shape  float32 (metrics,)
+    times  how often it was seen
+    last   second in which it was seen last
+    """
+
+    shape: Singles
+    times: int
+    last: int
+
+
+@dataclass(slots=True)
+class Regimes:
+    """What is known of the work of one host.
+
+    phases  that came and went
+    why     why the host learns anew, in words; empty while it does not
+    since   second from which on
+    begun   second in which what is learnt anew began: later than `since` when memory was allocated in steps
+    anchor  allocations then; None if it is not for them
+    back    windows in a row that were as before
+    """
+
+    phase_times: int
+    phases: list[Phase] = field(default_factory=list)
+    why: str = ""
+    since: int = 0
+    begun: int = 0
+    anchor: Singles | None = None
+    back: int = 0
+    _strange: Singles | None = None  # sum of the shapes of the anomalous windows of what goes on
+    _windows: int = 0
+    _spoke: bool = False
+
+    def change(self, seen: Look, second: int) -> str:
+        """Why an anomalous window from `second` on is no anomaly, in words; empty if it is one."""
+        if seen.words:
+            return ""
+        # Once the work has changed, what it moves beside its memory comes and goes.
+        if seen.allocated and (self.anchor is not None or len(seen.moved) >= SUBSYSTEMS):
+            if self.anchor is None or (np.abs(seen.allocations - self.anchor) > MOVED).any():
+                self.begin(
+                    f"the work has changed: memory is allocated otherwise, and {_listed(seen.moved)} moved", second
+                )
+                self.anchor = seen.allocations
+            self.back = 0
+            return self._told()
+        if self.why and self.anchor is None:
+            self.back = 0
+            return self._told()
+        known = self._like(seen.shape, second)
+        if known is not None and known.times >= self.phase_times:
+            known.times += second - known.last > LONGEST_PHASE
+            known.last = second
+            return f"a phase of the work that came and went {known.times} times before"
+        return ""
+
+    @property
+    def changing(self) -> bool:
+        """Whether the work has changed, and the model in use is not of it."""
+        return bool(self.why)
+
+    @property
+    def spoke(self) -> bool:
+        """Whether what goes on spoke of a fault."""
+        return self._spoke
+
+    def begin(self, why: str, second: int) -> None:
+        """From `second` on the host learns anew."""
+        self.since = self.since if self.why else second
+        self.why, self.begun, self.anchor, self.back = why, second, None, 0
+
+    def end(self) -> None:
+        """What is new is learnt, or gone."""
+        self.why, self.since, self.begun, self.anchor, self.back = "", 0, 0, None, 0
+
+    def as_before(self) -> bool:
+        """A window was normal to the old model; whether BACK in a row were."""
+        self.back += 1
+        return self.back >= BACK
+
+    def strange(self, seen: Look) -> None:
+        """An anomalous window that is no change."""
+        self._strange = seen.shape.copy() if self._strange is None else self._strange + seen.shape
+        self._windows += 1
+        self._spoke = self._spoke or bool(seen.words)
+
+    def calm(self) -> None:
+        """What was strange was too short for an episode."""
+        self._strange, self._windows, self._spoke = None, 0, False
+
+    def closed(self, second: int) -> None:
+        """The episode is over: it may have been a phase."""
+        if self._strange is not None and self._windows <= LONGEST_PHASE and not self._spoke:
+            shape = self._strange / np.float32(self._windows)
+            if len(Look(shape, (), shape[:0]).moved) >= SUBSYSTEMS:
+                self._remember(shape, second)
+        self.calm()
+
+    def _remember(self, shape: Singles, second: int) -> None:
+        known = self._like(shape)
+        if known is not None:
+            known.shape = (known.shape * known.times + shape) / np.float32(known.times + 1)
+            known.times, known.last = known.times + 1, second
+            return
+        self.phases.append(Phase(shape, 1, second))
+        if len(self.phases) > PHASES:
+            self.phases.remove(min(self.phases, key=lambda each: each.last))
+
+    def _like(self, shape: Singles, second: int | None = None) -> Phase | None:
+        """The phase that has this shape; with `second` also one that ended shortly before and moved what still moves
+        now.
+        """
+        best, found = ALIKE, None
+        for phase in self.phases:
+            alike = _cosine(shape, phase.shape)
+            if second is not None and second - phase.last <= TAIL_S:
+                alike = max(alike, _contained(shape, phase.shape))
+            if alike >= best:
+                best, found = alike, phase
+        return found
+
+    def _told(self) -> str:
+        since = str(np.datetime64(self.since, "s")).replace("T", " ")
+        return f"{self.why}, since {since} UTC"
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Everything needed to go on, as JSON values and arrays."""
+        shapes = [phase.shape for phase in self.phases]
+        if self._strange is not None:
+            shapes.append(self._strange)
+        values = {
+            "mark": feature_table().mark,
+            "phases": [[phase.times, phase.last] for phase in self.phases],
+            "why": self.why,
+            "since": self.since,
+            "begun": self.begun,
+            "back": self.back,
+            "windows": self._windows,
+            "spoke": self._spoke,
+        }
+        arrays: dict[str, NDArray[Any]] = {}
+        for number, shape in enumerate(shapes):
+            there = np.flatnonzero(shape)
+            arrays[f"shape {number}"] = shape[there]
+            arrays[f"metrics {number}"] = there.astype(np.int16)
+        if self.anchor is not None:
+            arrays["anchor"] = self.anchor
+        return values, arrays
+
+    @classmethod
+    def restore(cls, phase_times: int, values: Mapping[str, Any] | None, arrays: Mapping[str, NDArray[Any]]) -> Regimes:
+        """The regimes that `state` told; none of another catalogue. Raises KeyError, TypeError or ValueError."""
+        regimes = cls(phase_times)
+        if values is None or values["mark"] != feature_table().mark:
+            return regimes
+        shapes = [_shape(arrays, number) for number in range(len(values["phases"]) + (values["windows"] > 0))]
+        regimes.phases = [
+            Phase(shape, int(times), int(last)) for shape, (times, last) in zip(shapes, values["phases"], strict=False)
+        ]
+        regimes.why, regimes.back = str(values["why"]), int(values["back"])
+        regimes.since, regimes.begun = int(values["since"]), int(values["begun"])
+        regimes._windows, regimes._spoke = int(values["windows"]), bool(values["spoke"])
+        regimes._strange = shapes[-1] if regimes._windows else None
+        regimes.anchor = np.asarray(arrays["anchor"], np.float32) if "anchor" in arrays else None
+        return regimes
+
+
+def _shape(arrays: Mapping[str, NDArray[Any]], number: int) -> Singles:
+    shape = np.zeros(len(feature_table().metrics), np.float32)
+    shape[arrays[f"metrics {number}"]] = arrays[f"shape {number}"]
+    return shape
+
+
+def _cosine(one: Singles, other: Singles) -> float:
+    product = float(np.linalg.norm(one) * np.linalg.norm(other))
+    return float(one @ other) / product if product > 0 else 0.0
+
+
+def _contained(part: Singles, whole: Singles) -> float:
+    """Share of what moves in `part` that moves the same way in `whole`."""
+    total = float(np.abs(part).sum())
+    return float(np.abs(part[part * whole > 0]).sum()) / total if total > 0 else 0.0
+
+
+def _listed(names: Iterable[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last

@@ -1,0 +1,80 @@
+"""The principal components of standardised rows: how the metrics of a host usually move together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+Singles = NDArray[np.float32]
+Floats = NDArray[np.float64]
+
+VARIANCE_KEPT: Final = 0.9
+ROWS_A_COMPONENT: Final = 4
+SMALLEST: Final = 0.05
+"""Variance that a component, and on average a feature outside the subspace, has at least: rows that hardly vary must
+not make every rounding error strange.
+"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Subspace:
+    """The components that hold VARIANCE_KEPT of the variance, at most one for ROWS_A_COMPONENT rows.
+
+    center  float32 (features,), mean of the rows
+    axes    float32 (components, features), orthonormal
+    scales  float32 (components,), standard deviations along them
+    rest    mean square distance of the rows from the subspace
+    """
+
+    center: Singles
+    axes: Singles
+    scales: Singles
+    rest: float
+
+    @classmethod
+    def fit(cls, rows: Singles) -> Self:
+        """Of rows (n, features), n >= 8, by the eigenvectors of the smaller of their two moment matrices."""
+        count, width = rows.shape
+        center = rows.mean(axis=0, dtype=np.float64)
+        gap = rows - center
+        if width <= count:
+            variance, vectors = np.linalg.eigh(gap.T @ gap / (count - 1))
+            axes = vectors.T
+        else:
+            variance, vectors = np.linalg.eigh(gap @ gap.T / (count - 1))
+            axes = vectors.T @ gap / np.sqrt(np.maximum(variance, 1e-12) * (count - 1))[:, None]
+        variance, axes = np.maximum(variance[::-1], 0.0), axes[::-1]
+        total = max(float(variance.sum()), 1e-9)
+        kept = int(np.searchsorted(np.cumsum(variance) / total, VARIANCE_KEPT)) + 1
+        kept = max(1, min(kept, count // ROWS_A_COMPONENT, int((variance > 1e-6 * total).sum())))
+        return cls(
+            center=center.astype(np.float32),
+            axes=np.ascontiguousarray(axes[:kept], dtype=np.float32),
+            scales=np.sqrt(np.maximum(variance[:kept], SMALLEST)).astype(np.float32),
+            rest=max(float(variance[kept:].sum()), SMALLEST * width),
+        )
+
+    def split(self, rows: Singles) -> tuple[Singles, Singles]:
+        """Places of rows (n, features) along the axes, (n, components), and what is left of them, (n, features)."""
+        gap = rows - self.center
+        along = np.asarray(gap @ self.axes.T, dtype=np.float32)
+        return along, np.asarray(gap - along @ self.axes, dtype=np.float32)
+
+    def arrays(self) -> Mapping[str, NDArray[Any]]:
+        """Everything learnt."""
+        return {
+            "subspace.center": self.center,
+            "subspace.axes": self.axes,
+            "subspace.scales": self.scales,
+            "subspace.rest": np.array([self.rest]),
+        }
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """The subspace that `arrays` came from."""
+        center, axes, scales, rest = (arrays[f"subspace.{name}"] for name in ("center", "axes", "scales", "rest"))
+        return cls(center, axes, scales, float(rest[0]))

@@ -1,0 +1,276 @@
+"""Baselines in the course of time: fits elsewhere, versions that are kept, warm-ups that go wrong, slow drift."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import replace
+from math import sin
+from typing import Any
+
+import numpy as np
+import pytest
+
+from schemas.codec import Rejected, decode, encode
+from schemas.records import Episode, StateRecord, Telemetry, Verdict
+from schemas.settings import PipelineSettings
+from stream_processors.backtest import backtest
+from stream_processors.baseline import Baseline
+from stream_processors.control import Command, read_command
+from stream_processors.fitting import Background, Inline
+from stream_processors.host import Result
+from stream_processors.learning import Learner
+from stream_processors.pipeline import Pipeline
+from stream_processors.rows import Row
+from tests.synthetic import START, WRITEBACK, Fault, run
+
+pytestmark = pytest.mark.usefixtures("quick_fits")
+
+SETTINGS = PipelineSettings(warmup_windows=40, rows=48, refit_windows=30, row_every=1)
+SECONDS = 120
+FAULT = Fault(100, 108)
+NANO = 10**9
+
+
+class Late(Executor):
+    """Does what it is given when somebody waits for it, and not before."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.asked += 1
+
+        class Waited(Future[Any]):
+            def result(self, timeout: float | None = None) -> Any:
+                return fn(*args, **kwargs)
+
+        return Waited()
+
+
+class Never(Executor):
+    """Takes work and does none of it."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        return Future()
+
+
+def feed(pipeline: Pipeline, batches: Iterable[Telemetry]) -> list[Result]:
+    return [result for batch in batches for result in pipeline.feed(batch, batch.start_ns / NANO + 1)]
+
+
+def verdicts(results: Iterable[object]) -> list[Verdict]:
+    return [each for each in results if isinstance(each, Verdict)]
+
+
+def episodes(results: Iterable[object]) -> list[Episode]:
+    return [each for each in results if isinstance(each, Episode)]
+
+
+def stored(results: Iterable[object]) -> dict[str, StateRecord]:
+    records = [decode(encode(each)) for each in results if isinstance(each, StateRecord)]
+    return {each.slot: each for each in records if isinstance(each, StateRecord)}
+
+
+@pytest.fixture(scope="module")
+def wanted() -> list[Result]:
+    return feed(Pipeline(SETTINGS), run(["a"], SECONDS, FAULT))
+
+
+def told(results: Iterable[object]) -> list[object]:
+    """Everything but arrays, which do not compare."""
+    return [(each.slot, each.manifest) if isinstance(each, StateRecord) else each for each in results]
+
+
+@pytest.fixture(params=["thread", "late", "never"])
+def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
+    made: Executor = {"thread": lambda: ThreadPoolExecutor(1), "late": Late, "never": Never}[request.param]()
+    yield made
+    made.shutdown()
+
+
+def test_how_long_a_fit_takes_changes_nothing(executor: Executor, wanted: list[Result]) -> None:
+    pipeline = Pipeline(
+        SETTINGS, fitter=Background(executor, longest_wait_s=0.01 if isinstance(executor, Never) else 60)
+    )
+    assert told(feed(pipeline, run(["a"], SECONDS, FAULT))) == told(wanted)
+    assert {v.model_version for v in verdicts(wanted)} == {0, 1, 2}
+    assert episodes(wanted)
+
+
+def asked_and_adopted(results: Sequence[Result]) -> tuple[int, int]:
+    """Seconds of the windows in which the second model was asked for, and taken up."""
+    states = [json.loads(r.manifest) for r in results if isinstance(r, StateRecord) and r.slot == "progress"]
+    asked = next(state["next_start"] - 1 for state in states if state["due"] and state["version"] == 1)
+    adopted = next(v.window_start_ns // NANO for v in verdicts(results) if v.model_version == 2)
+    return asked - START, adopted - START
+
+
+def test_the_stream_goes_on_with_the_old_model_while_a_fit_is_under_way(wanted: list[Result]) -> None:
+    asked, adopted = asked_and_adopted(wanted)
+    assert adopted == asked + SETTINGS.adopt_windows
+    late = Late()
+    pipeline = Pipeline(SETTINGS, fitter=Background(late))
+    results = feed(pipeline, run(["a"], adopted + 2))
+    assert late.asked == 2
+    # The window that takes the model up is not closed yet, and nothing waits.
+    assert verdicts(results)[-1].window_start_ns // NANO - START == adopted - 1
+    assert {v.model_version for v in verdicts(results)[asked:]} == {1}
+    assert pipeline.waits_for("a", START + adopted + 1) is None
+    assert pipeline.waits_for("a", START + adopted + 2) is not None
+    assert pipeline.waits_for("b", START + adopted + 2) is None
+
+
+def test_a_worker_that_takes_over_between_a_fit_and_its_adoption(wanted: list[Result]) -> None:
+    asked, adopted = asked_and_adopted(wanted)
+    batches = list(run(["a"], SECONDS, FAULT))
+    for second in range(asked, adopted + 4):
+        crash_at = 4 * (second + 2)
+        first = Pipeline(SETTINGS, fitter=Background(Never()))
+        first_life = (
+            feed(Pipeline(SETTINGS), batches[:crash_at]) if second >= adopted else feed_until(first, batches, crash_at)
+        )
+        second_life = Pipeline(SETTINGS, fitter=Background(Late()))
+        assert second_life.restore("a", stored(first_life).values()) is None
+        # What was not acknowledged comes again.
+        results = first_life + feed(second_life, batches[crash_at - 60 :])
+        found = {v.window_start_ns: v for v in verdicts(results)}
+        assert found == {v.window_start_ns: v for v in verdicts(wanted)}, second
+        assert {(e.id, e.revision): e for e in episodes(results)} == {
+            (e.id, e.revision): e for e in episodes(wanted)
+        }, second
+
+
+def feed_until(pipeline: Pipeline, batches: Sequence[Telemetry], crash_at: int) -> list[Result]:
+    """The first fit is there, the second never is."""
+    pipeline.fitter = Inline
+    results = feed(pipeline, batches[: 4 * 60])
+    pipeline.hosts["a"].learner._fitter = Background(Never())
+    return results + feed(pipeline, batches[4 * 60 : crash_at])
+
+
+def test_first_fits_of_hosts_that_come_together_are_spread() -> None:
+    settings = PipelineSettings()
+    after = [Learner(f"gpu-{number:03}", settings, Inline)._first_after for number in range(200)]
+    assert (min(after), max(after)) == (120, 135)
+    assert all(after.count(each) < 40 for each in set(after))
+
+
+# Versions
+
+
+def pinning(version: int, model: StateRecord) -> Command:
+    """The command as a worker reads it."""
+    record = decode(encode(Command("a", version, model).record()))
+    assert isinstance(record, StateRecord)
+    return read_command(record)
+
+
+def obey(pipeline: Pipeline, command: Command) -> list[Result]:
+    return pipeline.obey(command.host, command.pinned, command.model)
+
+
+def test_a_pinned_version_is_kept_through_refits_and_restarts_until_unpinned() -> None:
+    batches = list(run(["a"], 260))
+    pipeline = Pipeline(SETTINGS)
+    results = feed(pipeline, batches[: 4 * 100])
+    assert verdicts(results)[-1].model_version == 2
+    results += obey(pipeline, pinning(1, stored(results)["model/1"]))
+    assert results[-1:] == [each for each in results[-1:] if isinstance(each, StateRecord) and each.slot == "progress"]
+    fresh = feed(pipeline, batches[4 * 100 : 4 * 150])
+    assert {v.model_version for v in verdicts(fresh)} == {1}
+    second_life = Pipeline(SETTINGS)
+    assert second_life.restore("a", stored(results + fresh).values()) is None
+    again = feed(second_life, batches[4 * 140 : 4 * 200])
+    assert {v.model_version for v in verdicts(again)} == {1}
+    again += obey(second_life, Command("a", None))
+    last = verdicts(feed(second_life, batches[4 * 200 :]))
+    # It learns on at once, and the new version does not take the place of the one that was in use.
+    assert [v.model_version for v in last[:3]] == [1, 1, 1]
+    assert list(dict.fromkeys(v.model_version for v in last)) == [1, 4, 5]
+
+
+def test_a_command_that_cannot_be_obeyed_changes_nothing() -> None:
+    pipeline = Pipeline(SETTINGS)
+    results = feed(pipeline, run(["a"], 100))
+    slots = stored(results)
+    for host, pinned, model, words in (
+        ("b", 1, slots["model/1"], "nothing is known of b"),
+        ("a", 7, slots["model/1"], "version 7 is not among those that are kept"),
+        ("a", 2, slots["model/1"], "version 2 is asked for, and version 1 sent along"),
+        ("a", 1, None, "version 1 is not among those"),
+        ("a", 1, replace(slots["model/1"], arrays={}), "KeyError"),
+    ):
+        with pytest.raises(Rejected, match=words):
+            pipeline.obey(host, pinned, model)
+    assert pipeline.hosts["a"].learner.pinned is None
+    assert verdicts(feed(pipeline, run(["a"], 104, begin=100)))[-1].model_version == 2
+
+
+@pytest.mark.parametrize("manifest", ["", "null", "{}", '{"pinned": "two"}', '{"pinned": 1}'])
+def test_what_is_no_command_is_rejected(manifest: str) -> None:
+    with pytest.raises(Rejected, match="wrong-record"):
+        read_command(StateRecord("a", "control", manifest, {}))
+    with pytest.raises(Rejected, match="wrong-record"):
+        read_command(StateRecord("a", "progress", '{"pinned": null}', {}))
+
+
+# Warm-ups that go wrong, and drift
+
+
+def contaminated(seconds: int, bursts: Iterable[tuple[int, int]], last: Fault) -> Iterator[Telemetry]:
+    for index in range(seconds):
+        burst = next((Fault(*each, WRITEBACK) for each in bursts if each[0] <= index < each[1]), None)
+        yield from run(["a"], index + 1, burst if burst is not None else last, begin=index)
+
+
+@pytest.mark.parametrize("bursts", [[(30, 42)], [(20, 24), (50, 54)]])
+def test_a_tenth_of_the_warm_up_that_is_anomalous_hides_nothing(bursts: list[tuple[int, int]]) -> None:
+    """In a row, or as two bursts; the same happens again when the host is warm."""
+    settings = PipelineSettings(warmup_windows=110, rows=120)
+    results = list(backtest(contaminated(170, bursts, Fault(150, 160, WRITEBACK)), settings))
+    assert verdicts(results)[-1].model_version == 1
+    first = next(each for each in episodes(results) if each.state == "opened")
+    assert START + 149 <= first.start_ns / NANO <= START + 151
+    assert first.opened_ns / NANO <= START + 154
+    assert len({each.id for each in episodes(results)}) == 1
+
+
+def loaded(seconds: range, jump: float = 1.0, rise: float = 0.01) -> Iterator[Telemetry]:
+    """A host whose load wanders by a tenth, as loads do, and on top of that rises by 1 % a minute."""
+    for batch in run(["a"], seconds.stop, begin=seconds.start):
+        t = batch.start_ns / NANO - START
+        wandering = 1 + 0.1 * (sin(t / 5) + sin(t / 13 + 1) + sin(t / 29 + 2)) / 1.7
+        factor = np.float32(jump * wandering * (1 + rise * t / 60))
+        yield replace(batch, metrics={name: values * factor for name, values in batch.metrics.items()})
+
+
+def test_a_slow_rise_is_learnt_and_a_jump_is_not() -> None:
+    settings = PipelineSettings(warmup_windows=60, rows=64, refit_windows=120, row_every=2)
+    pipeline = Pipeline(settings)
+    slow = feed(pipeline, loaded(range(900)))
+    assert episodes(slow) == []
+    assert verdicts(slow)[-1].model_version >= 5
+    assert sum(v.anomalous for v in verdicts(slow)) <= 0.01 * 900
+    # A rise by as much at once is no drift.
+    sudden = episodes(feed(pipeline, loaded(range(900, 920), jump=1.3)))
+    assert [round(each.start_ns / NANO) - START for each in sudden if each.state == "opened"] == [900]
+
+
+@pytest.mark.parametrize("rise", [0.0, 0.02])
+def test_a_host_that_drifts_is_fitted_again_sooner(rise: float) -> None:
+    settings = PipelineSettings(warmup_windows=60, rows=64, refit_windows=600, row_every=2)
+    told = verdicts(feed(Pipeline(settings), loaded(range(480), rise=rise)))
+    assert (told[-1].model_version > 1) == (rise > 0)
+
+
+def test_a_row_is_packed_without_losing_what_a_baseline_tells_apart() -> None:
+    results = feed(Pipeline(SETTINGS), run(["a"], 44))
+    rows = [Row.restore(each) for slot, each in stored(results).items() if slot.startswith("row/")]
+    baseline = Baseline.fit(sorted(rows, key=lambda row: row.start), 1, SETTINGS)
+    assert zlib.crc32(b"a") % 6 == 3
+    assert sum(bool(row.packed) for row in rows) == 6
+    assert baseline.levels
+    assert sum(block.values.nbytes + block.moving.nbytes for block in rows[0].blocks.values()) < 4096

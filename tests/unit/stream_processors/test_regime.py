@@ -1,0 +1,192 @@
+"""Changes of work are told apart from faults: on simulated hosts, whose jobs and faults are known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from producers.fleet.faults import faults
+from producers.fleet.jobs import Timing
+from producers.fleet.schedule import Request, Schedule, make_hosts
+from producers.fleet.simulation import Fleet
+from schemas.catalogue import catalogue
+from schemas.codec import decode, encode
+from schemas.records import Episode, StateRecord, Telemetry, Verdict
+from schemas.settings import PipelineSettings
+from stream_processors.features import feature_table
+from stream_processors.host import Result
+from stream_processors.pipeline import Pipeline
+from stream_processors.regime import ALLOCATIONS, FAULT_WORDS, PHASES, Regimes, look, speaks_of_fault
+from tests.synthetic import CPU_HOG, START, Fault, run
+
+pytestmark = pytest.mark.usefixtures("quick_fits")
+
+NANO = 10**9
+JOBS = Timing((3, 3), (60, 60), (20, 20), (90, 90), (0.5, 0.5), 99, (15, 35))
+"""A job until second 181, a pause, another job from 241 on that trains from 261 on."""
+CHECKPOINTS = Timing((90, 90), (60, 60), (20, 20), (70, 70), (8, 8), 99, (15, 35))
+"""One job that writes a checkpoint in seconds 70 to 78, 148 to 156, 226 to 234, 304 to 312, ..."""
+SETTINGS = PipelineSettings()
+
+
+@cache
+def simulated(profile: str, timing: Timing, seconds: int, fault: str = "") -> Sequence[Telemetry]:
+    """What a host sends; `fault` strikes it from second 200 to 220."""
+    members = make_hosts([(profile, 1)])
+    schedule = Schedule(members, 4, 0.0)
+    if fault:
+        schedule.add([Request(faults()[fault], 200.0, 20.0, 0)])
+    fleet = Fleet(members, schedule, seed=4, start_ns=START * NANO, timing=timing)
+    return [batch for index in range(seconds) for batch in fleet.records(index)]
+
+
+def feed(pipeline: Pipeline, batches: Iterable[Telemetry]) -> list[Result]:
+    return [result for batch in batches for result in pipeline.feed(batch, batch.start_ns / NANO + 1)]
+
+
+def verdicts(results: Iterable[object]) -> dict[int, Verdict]:
+    return {v.window_start_ns // NANO - START: v for v in results if isinstance(v, Verdict)}
+
+
+def opened(results: Iterable[object]) -> list[int]:
+    return [round(e.start_ns / NANO) - START for e in results if isinstance(e, Episode) and e.state == "opened"]
+
+
+@cache
+def judged(profile: str, timing: Timing, seconds: int, fault: str = "") -> Sequence[Result]:
+    return feed(Pipeline(SETTINGS), simulated(profile, timing, seconds, fault))
+
+
+def test_a_job_that_ends_and_another_that_starts_are_announced_and_learnt() -> None:
+    results = judged("small-vm", JOBS, 430)
+    told = verdicts(results)
+    assert opened(results) == []
+    states = [told[second].state for second in range(184, 385)]
+    assert states.count("changed") > 0.95 * len(states)
+    assert all(not v.anomalous and v.votes >= 2 for v in told.values() if v.state == "changed")
+    assert told[200].reason.startswith("the work has changed: memory is allocated otherwise, and cpu, ")
+    assert "since 2026-" in told[200].reason
+    # Learnt are windows of what came to stay, none of the pause or of the start.
+    learnt = next(v for v in told.values() if v.model_version == 2)
+    assert 261 + 120 < learnt.window_start_ns // NANO - START < 261 + 145
+    after = [v for second, v in told.items() if second > 400]
+    assert {v.state for v in after} == {"scored"}
+    assert not any(v.anomalous for v in after)
+
+
+def test_a_fault_with_errors_that_begins_with_a_change_is_found() -> None:
+    results = judged("hgx-h100", JOBS, 230, "ecc-burst")
+    told = verdicts(results)
+    assert {told[second].state for second in range(184, 197)} == {"changed"}
+    first = next(e for e in results if isinstance(e, Episode) and e.start_ns / NANO - START > 190)
+    assert (first.state, first.subsystem) == ("opened", "gpu")
+    assert 199 <= first.start_ns / NANO - START <= 201
+    assert first.opened_ns / NANO - START <= 203
+    assert first.evidence[0].metric == "gpu.ecc_corrected"
+
+
+def test_a_phase_that_came_and_went_is_no_anomaly() -> None:
+    results = judged("small-vm", CHECKPOINTS, 430)
+    told = verdicts(results)
+    first, second = opened(results)
+    assert 146 <= first <= 150
+    assert 224 <= second <= 228
+    for begin in (304, 382):
+        seen = [told[at] for at in range(begin, begin + 6)]
+        assert {v.state for v in seen} == {"changed"}
+        assert seen[0].reason.startswith("a phase of the work that came and went ")
+
+
+@pytest.mark.parametrize(("timing", "crashes"), [(JOBS, (183, 250, 330, 392)), (CHECKPOINTS, (152, 160, 306))])
+def test_a_worker_that_takes_over_knows_the_work(timing: Timing, crashes: tuple[int, ...]) -> None:
+    batches = simulated("small-vm", timing, 430)
+    wanted = verdicts(judged("small-vm", timing, 430))
+    for crash_at in crashes:
+        cut = next(number for number, batch in enumerate(batches) if batch.start_ns // NANO - START >= crash_at)
+        before = feed(Pipeline(SETTINGS), batches[:cut])
+        records = [decode(encode(each)) for each in before if isinstance(each, StateRecord)]
+        slots = {each.slot: each for each in records if isinstance(each, StateRecord)}
+        second_life = Pipeline(SETTINGS)
+        assert second_life.restore(batches[0].host, slots.values()) is None
+        results = [*before, *feed(second_life, batches[max(0, cut - 60) :])]
+        assert verdicts(results) == wanted, crash_at
+        assert set(opened(results)) == set(opened(judged("small-vm", timing, 430))), crash_at
+
+
+def test_work_that_goes_back_to_what_it_was_keeps_its_model() -> None:
+    """The job of before goes on after the pause."""
+    batches = simulated("small-vm", JOBS, 240)
+    again = [b for b in batches if 100 <= b.start_ns // NANO - START < 175]
+    moved = [replace(b, start_ns=b.start_ns + 140 * NANO, sequence=b.sequence + 140) for b in again]
+    pipeline = Pipeline(SETTINGS)
+    told = verdicts(feed(pipeline, [*batches, *moved]))
+    assert told[220].state == "changed"
+    assert {told[second].state for second in range(246, 310)} == {"scored"}
+    assert {v.model_version for second, v in told.items() if second > 140} == {1}
+    host = next(iter(pipeline.hosts.values()))
+    assert not host.regimes.changing
+    assert not host.learner.anew
+
+
+SHORT = PipelineSettings(warmup_windows=40, rows=48, refit_windows=500, regime_windows=30)
+ERRORS = {"net.rx_errors": 1.0, "net.tx_errors": 1.0, "net.rx_crc": 1.0, **CPU_HOG}
+
+
+def test_what_lasts_without_a_word_of_a_fault_becomes_the_new_normal() -> None:
+    results = feed(Pipeline(SHORT), run(["a"], 190, Fault(60, 1000)))
+    told = verdicts(results)
+    last = [each for each in results if isinstance(each, Episode)][-1]
+    assert last.state == "closed"
+    assert last.explanation.endswith("Closed because it lasts: it is learnt as the new normal")
+    assert told[100].state == "changed"
+    assert told[100].reason.startswith("what is new lasts, and no metric speaks of a fault, since ")
+    assert told[187].model_version == 2
+    assert {told[second].state for second in range(160, 188)} == {"scored"}
+    assert len(opened(results)) == 1
+
+
+def test_a_fault_does_not_become_normal_because_it_lasts() -> None:
+    named = {name: share for name, share in ERRORS.items() if name in catalogue()}
+    assert any(speaks_of_fault(catalogue()[name]) for name in named)
+    results = feed(Pipeline(SHORT), run(["a"], 190, Fault(60, 1000, named)))
+    assert len(opened(results)) == 1
+    assert [each for each in results if isinstance(each, Episode)][-1].state == "updated"
+    assert {v.model_version for second, v in verdicts(results).items() if second > 60} == {1}
+
+
+def test_the_words_are_metrics() -> None:
+    assert set(catalogue()) >= ALLOCATIONS
+    for word in FAULT_WORDS:
+        assert any(name.startswith(word) for name in catalogue()), word
+    assert speaks_of_fault(catalogue()["gpu.ecc_corrected"])
+    assert not speaks_of_fault(catalogue()["gpu.throttled.idle"])
+    assert not speaks_of_fault(catalogue()["cpu.busy_pct"])
+
+
+def made_up(seed: int) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+    """Deviations of a window in which much moved, and nothing speaks of a fault."""
+    table = feature_table()
+    rng = np.random.default_rng(seed)
+    deviations = np.zeros(len(table), np.float32)
+    for position, feature in enumerate(table.features):
+        if feature.kind == "level" and not speaks_of_fault(feature.metric) and feature.metric.name not in ALLOCATIONS:
+            deviations[position] = 40 * rng.standard_normal()
+    return deviations
+
+
+def test_phases_that_were_not_seen_for_longest_are_forgotten() -> None:
+    regimes = Regimes(1)
+    for seed in range(PHASES + 2):
+        regimes.strange(look(made_up(seed)))
+        regimes.closed(100 * seed)
+    assert [phase.last for phase in regimes.phases] == [100 * seed for seed in range(2, PHASES + 2)]
+    assert regimes.change(look(made_up(0)), 5000) == ""
+    assert regimes.change(look(made_up(3)), 5000).startswith("a phase of the work")
+    values, arrays = regimes.state()
+    again = Regimes.restore(1, values, arrays)
+    assert again.state()[0] == values
+    assert again.change(look(made_up(4)), 6000).startswith("a phase of the work")
