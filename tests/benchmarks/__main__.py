@@ -6,7 +6,7 @@ import subprocess
 import sys
 from typing import Final
 
-BENCHMARKS: Final = ("agent_cpu", "wire_bytes", "pipeline", "warehouse_rows", "latency")
+BENCHMARKS: Final = ("agent_cpu", "wire_bytes", "pipeline", "warehouse_rows", "latency", "adaptive", "agent_memory")
 
 
 def main() -> int:
