@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol, runtime_checkable
 
+import numpy as np
+
 from producers.collector import Collector, Layout, ParseError, Parser
-from producers.matrices import Plan
+from producers.matrices import Piece, Plan, first_row
 from producers.rates import Rates
 from producers.reading import Source, Texts
+from producers.source import SECOND_NS
 
 SLOWER: Final = 10
 SLOWEST_MS: Final = 60_000
@@ -35,6 +38,8 @@ class Feed:
     level     NORMAL, SLOWED or SHED, the last two to save processor time
     before_s  processor time of sources that this one has replaced
     time_ns   monotonic time of the newest values
+    asleep_ns monotonic time until which a source that has nothing on this machine is left alone
+    held      newest values of a source that is read less often than batches end, each in the first row of a batch
     """
 
     collector: Collector
@@ -59,6 +64,8 @@ class Feed:
     turn: int = 0
     cost_ns: int = 0
     before_s: float = 0.0
+    asleep_ns: int = 0
+    held: tuple[Piece, ...] = ()
 
     @property
     def name(self) -> str:
@@ -87,6 +94,22 @@ class Feed:
         """Processor time so far, s: measured now and then, and extrapolated."""
         apart = self.source.cpu_s() if isinstance(self.source, Elsewhere) else 0.0
         return self.cost_ns * 1e-9 + self.before_s + apart
+
+    def hold(self, pieces: Sequence[Piece], count: int) -> None:
+        """Keep the newest row of `pieces`, to be told again in batches of `count` rows until the next reading."""
+        self.held = ()
+        rows = [rows[-1] for _, rows, _, _ in self.runs if rows]
+        if rows:
+            newest = [Piece(piece.metric, piece.instances, piece.values[rows[-1]]) for piece in pieces]
+            self.held = tuple(first_row(piece, count) for piece in newest if not np.isnan(piece.values).all())
+
+    def told_again(self, now_ns: int, count: int) -> tuple[Piece, ...]:
+        """What is held, as long as no newer reading is overdue: values that are stale are not passed off as fresh."""
+        if self.held and (now_ns - self.time_ns > 1_100_000 * self.every_ms + SECOND_NS or self.level == SHED):
+            self.held = ()
+        if self.held and len(self.held[0].values) != count:
+            self.held = tuple(first_row(replace(piece, values=piece.values[0]), count) for piece in self.held)
+        return self.held
 
     def digest(self) -> None:
         """Parse the texts read so far into runs of one layout: rows, times and values."""

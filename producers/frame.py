@@ -22,7 +22,7 @@ from producers.feed import NORMAL, SHED, Feed
 from producers.matrices import Piece, Segment, Sheets, plan, spread
 from producers.rates import Floats, Rates, round_mantissa
 from producers.reading import Host, Problem, Source, Texts
-from producers.source import HUNG_NS, InlineSource, ThreadSource
+from producers.source import HUNG_NS, RESCAN_NS, InlineSource, ThreadSource
 from schemas.catalogue import SUBSYSTEMS, catalogue
 from schemas.records import Telemetry
 
@@ -126,7 +126,7 @@ class Frame:
             source = feed.source
             slot = time_ms // feed.every_ms
             due = slot != feed.slot
-            if not (due or source.later) or feed.level == SHED:
+            if not (due or source.later) or feed.level == SHED or feed.asleep_ns > before_ns:
                 continue
             reading = None
             under_way.append(feed)
@@ -143,7 +143,11 @@ class Frame:
                 under_way.pop()
             except IndexError:
                 raise self._superseded(feed, reading) from None
-            if reading is not None:
+            if reading is None:
+                if source.idle() and not self._troubled(source, before_ns):
+                    # Nothing of its kind on this machine: it is looked for again when other files are.
+                    feed.asleep_ns = before_ns + RESCAN_NS
+            else:
                 feed.readings.append((row, *reading))
                 if len(feed.readings) >= TOGETHER:
                     feed.digest()
@@ -154,6 +158,11 @@ class Frame:
                     self._slow(feed, now_ns - before_ns, switches)
                 before_ns = now_ns
         self.host.vitals.sample_ms = (self._monotonic() - began_ns) * 1e-6
+
+    @staticmethod
+    def _troubled(source: Source, now_ns: int) -> bool:
+        """Whether anything is wrong with a source but that it is not there."""
+        return any(problem.kind != "missing" for problem in source.problems(now_ns, HUNG_NS))
 
     def _ask(self, feed: Feed, now_ns: int) -> tuple[int, Texts] | None:
         """Request a reading, and take what there is; one in so many is measured, and stands for the others."""
@@ -212,11 +221,14 @@ class Frame:
         defined: dict[str, tuple[str, ...]] = {}
         for feed in self._feeds:
             if not (feed.readings or feed.runs or feed.refused):
+                pieces += feed.told_again(self._monotonic(), count)
                 continue
             try:
                 feed.digest()
                 started = self._cpu_clock()
                 found = self._pieces(feed, count)
+                if feed.every_ms > count * self.period_ms:
+                    feed.hold(found, count)
                 feed.cost_ns += self._cpu_clock() - started
             except Exception as error:
                 log.exception("%s: cannot be used", feed.name)

@@ -120,6 +120,13 @@ def spread(segments: Sequence[Segment], rows: list[int], values: Matrix, count: 
     return [(segment, values[:, segment.columns]) for segment in segments]
 
 
+def first_row(piece: Piece, count: int) -> Piece:
+    """Values (instances,) of `piece` in the first row of a matrix of `count` rows."""
+    full = np.full((count, len(piece.instances)), np.nan, np.float32)
+    full[0] = piece.values
+    return Piece(piece.metric, piece.instances, full)
+
+
 def select(piece: Piece, wanted: tuple[str, ...]) -> Matrix:
     """Values of `piece` in the columns of `wanted`; NaN for instances that it lacks."""
     places = {name: column for column, name in enumerate(piece.instances)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import threading
 import time
@@ -533,3 +534,25 @@ def test_latest_values_are_there_before_the_batch_ends(tmp_path: Path) -> None:
     # Looking takes nothing away.
     (memory,) = [record for record in frame.cut(START_NS, 10) if record.subsystem == "memory"]
     assert memory.metrics["mem.free"][:3, 0].tolist() == [500, 501, 502]
+
+
+def test_a_slow_source_is_told_again_until_its_next_reading_is_overdue(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc" / "slow").write_text("7\n")
+    slow = Collector("slow", ("proc/slow",), plain(lambda: swap_free), ("mem.swap_free",), every_ms=3000)
+    clock = FakeClock()
+    host = Host({"proc": str(tmp_path / "proc")}, clock.monotonic_ns)
+    frame = Frame((slow,), host, 500, Identity("h", "s"))
+    seen: list[list[float]] = []
+    for tick in range(40):
+        frame.sample(tick, tick % 2)
+        clock.monotonic += 500_000_000
+        if tick == 13:
+            # Read for the third time at tick 12; what is not read at tick 18 is not passed off as fresh for long.
+            (tmp_path / "proc" / "slow").write_text("")
+        if tick % 2:
+            records = frame.cut(tick, 2)
+            seen.append(records[0].metrics["mem.swap_free"][:, 0].tolist() if records else [])
+    values = [[value for value in rows if not math.isnan(value)] for rows in seen]
+    assert values[:9] == [[7.0]] * 9
+    assert values[-8:] == [[]] * 8
