@@ -8,6 +8,8 @@ import re
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,6 +20,7 @@ import numpy as np
 import psutil
 import pytest
 
+from deploy.kafka.ports import free_ports
 from deploy.kafka.server import LocalKafka
 from producers.publisher import Episodes
 from producers.selection import Selection
@@ -332,3 +335,39 @@ def test_episodes_wait_for_kafka(tmp_path: Path) -> None:
             eventually(told, "an episode")
     finally:
         episodes.close()
+
+
+def page(port: int, path: str) -> tuple[int, str]:
+    """Status and text of a page of the agent; 0 while nothing is served."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+    except OSError:
+        return 0, ""
+
+
+def test_the_agent_says_how_it_is(broker: LocalKafka, tmp_path: Path) -> None:
+    port = free_ports(1)[0]
+    environ = {"REVEAL_KAFKA_BOOTSTRAP": broker.bootstrap, "REVEAL_AGENT_HTTP_PORT": str(port)}
+    with running_agent(environ, tmp_path / "agent.log"):
+        eventually(lambda: page(port, "/readyz")[0] == 200, "ready")
+        assert page(port, "/healthz")[0] == 200
+        own, telemetry = page(port, "/metrics")[1], page(port, "/telemetry")[1]
+    assert 'reveal_agent_collector_cpu_seconds_total{collector="stat"}' in own
+    assert "reveal_agent_kafka_reachable 1.0" in own
+    assert 'reveal_cpu_busy_pct{core="cpu0"}' in telemetry
+    assert "reveal_mem_total " in telemetry
+
+
+def test_an_agent_without_kafka_is_alive_and_not_ready_and_a_taken_port_stops_nobody(tmp_path: Path) -> None:
+    port, nowhere = free_ports(2)
+    environ = {"REVEAL_KAFKA_BOOTSTRAP": f"127.0.0.1:{nowhere}", "REVEAL_AGENT_HTTP_PORT": str(port)}
+    with running_agent(environ, tmp_path / "agent.log"):
+        eventually(lambda: "Kafka does not answer" in page(port, "/readyz")[1], "a word on Kafka")
+        assert page(port, "/readyz")[0] == 503
+        assert page(port, "/healthz")[0] == 200
+        with running_agent(environ, tmp_path / "second.log") as second:
+            eventually(lambda: "nothing is served on 127.0.0.1" in second.log.read_text(), "a word on the port")
+            assert second.stop() == 0, second.tail()
