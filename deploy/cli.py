@@ -17,6 +17,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "up": "deploy.commands.up",
     "demo": "deploy.commands.demo",
     "sql": "deploy.commands.sql",
+    "report": "deploy.commands.report",
     "metrics": "deploy.commands.metrics",
     "settings": "deploy.commands.settings",
     "agent": "deploy.commands.agent",
