@@ -7,18 +7,20 @@ import stat
 from typing import Final
 
 CHUNK: Final = 1 << 16
+PAGE: Final = 4096
 
 
 class KeptFile:
     """A file that is read from its start again and again.
 
     With `patient`, opening and reading may wait for whatever the file waits for. Without, a file that is no regular
-    file is refused, so that a pipe cannot stop its reader.
+    file is refused, so that a pipe cannot stop its reader. An `attribute` of sysfs comes whole in one read.
     """
 
-    def __init__(self, path: str, *, patient: bool = False) -> None:
+    def __init__(self, path: str, *, patient: bool = False, attribute: bool = False) -> None:
         self.path = path
         self._patient = patient
+        self._attribute = attribute
         self._descriptor = -1
 
     def read(self) -> bytes:
@@ -65,6 +67,8 @@ class KeptFile:
     def _content(self) -> bytes:
         # One read of a sequence file ends after a page or so, whatever the size asked for.
         content = chunk = os.pread(self._descriptor, CHUNK, 0)
+        if self._attribute and 0 < len(content) < PAGE:
+            return content
         while chunk:
             chunk = os.pread(self._descriptor, CHUNK, len(content))
             content += chunk

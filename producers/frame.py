@@ -7,26 +7,31 @@ the processor's caches are warm, which halves what parsing costs at a sample eve
 from __future__ import annotations
 
 import logging
+import resource
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from producers.collector import Collector, Layout, ParseError, Parser
+from producers.collector import Collector, Layout
+from producers.feed import NORMAL, SHED, Feed
+from producers.matrices import Piece, Segment, Sheets, plan, spread
 from producers.rates import Floats, Rates, round_mantissa
 from producers.reading import Host, Problem, Source, Texts
-from producers.source import HUNG_NS, InlineSource, ThreadSource, natural
-from schemas.catalogue import Metric, catalogue
+from producers.source import HUNG_NS, RESCAN_NS, InlineSource, ThreadSource
+from schemas.catalogue import SUBSYSTEMS, catalogue
 from schemas.records import Telemetry
 
 log = logging.getLogger(__name__)
 
-Matrix = NDArray[np.float32]
 NS: Final = 1e-9
 TOGETHER: Final = 10
+SLOW_NS: Final = 200_000_000
+"""A reading that blocks the loop for so long is the last one that does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,75 +43,17 @@ class Identity:
     agent: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """A metric's instances in a reading, and its columns once they are ordered by metric."""
+class Superseded(Exception):
+    """Raised in a thread whose reading took so long that the frame went on without it: it is to call `serve`."""
 
-    metric: Metric
-    instances: tuple[str, ...]
-    columns: slice
+    def __init__(self, source: ThreadSource, reading: tuple[int, Texts] | None) -> None:
+        super().__init__("a reading took too long")
+        self._source = source
+        self._reading = reading
 
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How the values of a layout become matrices: their order by metric, which of them are counters, the segments."""
-
-    order: NDArray[np.intp]
-    counters: NDArray[np.bool_]
-    segments: tuple[Segment, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Values of one metric in a batch: (count, instances), NaN where nothing was read."""
-
-    metric: Metric
-    instances: tuple[str, ...]
-    values: Matrix
-
-
-@dataclass(slots=True)
-class Feed:
-    """A collector at work."""
-
-    collector: Collector
-    source: Source
-    parser: Parser
-    rates: Rates
-    every_ms: int
-    slot: int = -1
-    texts: Texts = field(default_factory=dict)
-    values: tuple[Layout, list[float]] | None = None
-    readings: list[tuple[int, int, Texts]] = field(default_factory=list)
-    plans: dict[Layout, Plan] = field(default_factory=dict)
-    runs: list[tuple[Layout, list[int], list[int], list[list[float]]]] = field(default_factory=list)
-    refused: str = ""
-    flaws: int = 0
-    notes: tuple[str, ...] = ()
-
-    def digest(self) -> None:
-        """Parse the texts read so far into runs of one layout: rows, times and values."""
-        for row, time_ns, texts in self.readings:
-            if self.values is None or texts != self.texts:
-                try:
-                    self.values = self.parser(texts)
-                except Exception as error:
-                    # Whatever a parser makes of a text must not stop the others.
-                    self.flaws += 1
-                    self.values = None
-                    self.refused = str(error) if isinstance(error, ParseError) else f"{type(error).__name__}: {error}"
-                    continue
-                self.texts = texts
-            layout, values = self.values
-            if layout.flaws:
-                self.flaws += 1
-            if not self.runs or self.runs[-1][0] is not layout:
-                self.runs.append((layout, [], [], []))
-            _, rows, times, cells = self.runs[-1]
-            rows.append(row)
-            times.append(time_ns)
-            cells.append(values)
-        self.readings.clear()
+    def serve(self) -> None:
+        """Be the thread of the source that was too slow; returns when that is closed."""
+        self._source.serve(self._reading)
 
 
 class Frame:
@@ -128,45 +75,136 @@ class Frame:
         every: Mapping[str, int] = MappingProxyType({}),
         may_block: frozenset[str] = frozenset(),
         lost: Callable[[str], int] = lambda subsystem: 0,
+        cpu_clock: Callable[[], int] = time.thread_time_ns,
     ) -> None:
+        self.host = host
         self.period_ms = period_ms
         self.missed = 0
-        self._identity = identity
+        self.identity = identity
         self._monotonic = host.clock
+        self._cpu_clock = cpu_clock
+        self._may_block = may_block
         self._lost = lost
         self._metrics = catalogue()
         self._sequences: dict[str, int] = {}
-        self._unions: dict[tuple[tuple[str, ...], ...], tuple[str, ...]] = {}
+        self._sheets = Sheets()
+        self._hung: dict[tuple[str, str], Feed] = {}
+        # What the loop reads at the moment. Whoever takes it out, the loop or `abandon`, has the say.
+        self._under_way: list[Feed] = []
+        self._lock = threading.Lock()
         self._feeds = [
             Feed(
                 collector,
                 _source(collector, host, may_block),
                 collector.parser(host.wanted),
                 Rates(collector, self._metrics),
-                max(every.get(collector.name, collector.every_ms), period_ms),
+                every.get(collector.name, collector.every_ms),
+                cpu_clock,
             )
             for collector in collectors
         ]
+        self._by_name = {feed.name: feed for feed in self._feeds}
+        self._by_metric = {metric: feed for feed in reversed(self._feeds) for metric in feed.collector.metrics}
+        self.pace(period_ms)
+
+    def pace(self, period_ms: int) -> None:
+        """Go over to another sampling period: ticks and rows are counted in it from now on."""
+        self.period_ms = self.host.vitals.period_ms = period_ms
+        for feed in self._feeds:
+            feed.pace(period_ms)
 
     def sample(self, tick: int, row: int) -> None:
-        """Read what is due at `tick` (counted in periods) into `row` of the batch."""
-        now_ns = self._monotonic()
+        """Read what is due at `tick` (counted in periods) into `row` of the batch.
+
+        Raises Superseded when `abandon` was called meanwhile.
+        """
+        began_ns = before_ns = self._monotonic()
+        switches = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
         time_ms = tick * self.period_ms
+        under_way = self._under_way
         for feed in self._feeds:
+            source = feed.source
             slot = time_ms // feed.every_ms
+            due = slot != feed.slot
+            if not (due or source.later) or feed.level == SHED or feed.asleep_ns > before_ns:
+                continue
+            reading = None
+            under_way.append(feed)
             try:
-                if slot != feed.slot:
+                if due:
                     feed.slot = slot
-                    feed.source.request(now_ns)
-                elif not feed.source.later:
-                    continue
-                if (reading := feed.source.read(now_ns)) is not None:
-                    feed.readings.append((row, *reading))
+                    reading = self._ask(feed, before_ns)
+                else:
+                    reading = source.read(before_ns)
             except Exception as error:
                 # No source may stop the others, whatever it comes up with.
-                feed.source.failed(f"{type(error).__name__}: {error}", now_ns)
-            if len(feed.readings) >= TOGETHER:
-                feed.digest()
+                source.failed(f"{type(error).__name__}: {error}", before_ns)
+            try:
+                under_way.pop()
+            except IndexError:
+                raise self._superseded(feed, reading) from None
+            if reading is None:
+                if source.idle() and not self._troubled(source, before_ns):
+                    # Nothing of its kind on this machine: it is looked for again when other files are.
+                    feed.asleep_ns = before_ns + RESCAN_NS
+            else:
+                feed.readings.append((row, *reading))
+                if len(feed.readings) >= TOGETHER:
+                    feed.digest()
+            if not source.later:
+                # What reads files itself has just looked at the clock.
+                now_ns = reading[0] if reading is not None and type(source) is InlineSource else self._monotonic()
+                if now_ns - before_ns > SLOW_NS:
+                    self._slow(feed, now_ns - before_ns, switches)
+                before_ns = now_ns
+        self.host.vitals.sample_ms = (self._monotonic() - began_ns) * 1e-6
+
+    @staticmethod
+    def _troubled(source: Source, now_ns: int) -> bool:
+        """Whether anything is wrong with a source but that it is not there."""
+        return any(problem.kind != "missing" for problem in source.problems(now_ns, HUNG_NS))
+
+    def _ask(self, feed: Feed, now_ns: int) -> tuple[int, Texts] | None:
+        """Request a reading, and take what there is; one in so many is measured, and stands for the others."""
+        feed.turn -= 1
+        if feed.turn >= 0:
+            feed.source.request(now_ns)
+            return feed.source.read(now_ns)
+        feed.turn = feed.stride - 1
+        started = self._cpu_clock()
+        feed.source.request(now_ns)
+        reading = feed.source.read(now_ns)
+        feed.cost_ns += (self._cpu_clock() - started) * feed.stride
+        return reading
+
+    def abandon(self, since_ns: int) -> str:
+        """Leave what the loop has been reading since `since_ns` to the loop's thread, which is stuck in it, so that
+        another thread can go on; the name of the collector, or nothing if the loop is not stuck in a reading.
+
+        To be called by another thread. The stuck one finds Superseded raised when it comes back.
+        """
+        with self._lock:
+            try:
+                feed = self._under_way.pop()
+            except IndexError:
+                return ""
+            self._under_way = []
+            if not isinstance(feed.source, ThreadSource):
+                feed.replace(ThreadSource(feed.collector, self.host, feed.source, since_ns))
+            return feed.name
+
+    def _superseded(self, feed: Feed, reading: tuple[int, Texts] | None) -> Superseded:
+        with self._lock:
+            assert isinstance(feed.source, ThreadSource)
+            return Superseded(feed.source, reading)
+
+    def _slow(self, feed: Feed, took_ns: int, switches: int) -> None:
+        """Give a source that blocked the loop a thread of its own."""
+        if resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw == switches:
+            # It never waited: the processor was taken away, or it had that much to do.
+            return
+        log.warning("%s: a reading took %.0f ms: from now on it has a thread of its own", feed.name, took_ns * 1e-6)
+        feed.replace(ThreadSource(feed.collector, self.host, feed.source))
 
     def cut(self, start_ns: int, count: int) -> list[Telemetry]:
         """End the batch of `count` rows that began at `start_ns`: one record for each subsystem with any metric."""
@@ -183,11 +221,17 @@ class Frame:
         defined: dict[str, tuple[str, ...]] = {}
         for feed in self._feeds:
             if not (feed.readings or feed.runs or feed.refused):
+                pieces += feed.told_again(self._monotonic(), count)
                 continue
             try:
+                feed.digest()
+                started = self._cpu_clock()
                 found = self._pieces(feed, count)
+                if feed.every_ms > count * self.period_ms:
+                    feed.hold(found, count)
+                feed.cost_ns += self._cpu_clock() - started
             except Exception as error:
-                log.exception("%s: cannot be used", feed.collector.name)
+                log.exception("%s: cannot be used", feed.name)
                 feed.source.failed(f"{type(error).__name__}: {error}", self._monotonic())
                 continue
             finally:
@@ -195,8 +239,78 @@ class Frame:
             pieces += found
             if dimension := feed.collector.defines:
                 names = tuple(piece.instances for piece in found if piece.metric.dimension == dimension)
-                defined[dimension] = self._union(tuple(dict.fromkeys(names)))
+                defined[dimension] = self._sheets.union(tuple(dict.fromkeys(names)))
+        self._take_stock()
         return pieces, defined
+
+    def _take_stock(self) -> None:
+        """Bring the vitals up to date, and take notice of sources that hang and that answer again."""
+        vitals = self.host.vitals
+        vitals.dropped = self.missed + max(self._lost(subsystem) for subsystem in SUBSYSTEMS)
+        now_ns = self._monotonic()
+        hung: dict[tuple[str, str], Feed] = {}
+        failing = 0
+        for feed in self._feeds:
+            for found in () if feed.level == SHED else feed.source.problems(now_ns, HUNG_NS):
+                failing += found.kind == "failing"
+                if found.kind == "hung":
+                    hung[found.collector, found.path] = feed
+                    if (found.collector, found.path) not in self._hung:
+                        self._tell("source_hung", feed, found.path, f"does not answer: {found.reason}")
+        for (name, path), feed in self._hung.items():
+            if (name, path) not in hung and feed.level != SHED:
+                self._tell("source_back", feed, path, "answers again")
+        self._hung = hung
+        vitals.failing, vitals.hung = failing, len(hung)
+
+    def _tell(self, kind: str, feed: Feed, path: str, what: str) -> None:
+        text = f"{feed.name}: {path} {what}"
+        log.warning(text)
+        severity = "info" if kind == "source_back" else "warning"
+        self.host.notices.add(kind, self.subsystem(feed.name), text, severity=severity, instance=path)
+
+    def subsystem(self, name: str) -> str:
+        """Subsystem of the metrics of a collector."""
+        metrics = self._by_name[name].collector.metrics
+        return self._metrics[metrics[0]].subsystem if metrics else SUBSYSTEMS[0]
+
+    def costs(self) -> dict[str, float]:
+        """Processor time of each collector so far, s: reading, parsing, making rates. Measured now and then, so an
+        estimate.
+        """
+        return {feed.name: feed.cpu_s() for feed in self._feeds}
+
+    def widths(self) -> dict[str, int]:
+        """How many values each collector gives at present."""
+        return {feed.name: len(feed.values[0].channels) if feed.values else 0 for feed in self._feeds}
+
+    def levels(self) -> dict[str, int]:
+        """Level of each collector: NORMAL, SLOWED or SHED."""
+        return {feed.name: feed.level for feed in self._feeds}
+
+    def every(self) -> dict[str, int]:
+        """Time between readings of each collector at present, ms."""
+        return {feed.name: feed.every_ms for feed in self._feeds}
+
+    def throttle(self, name: str, level: int) -> None:
+        """Bring a collector to a level; what is shed gives up its files, threads and processes."""
+        feed = self._by_name[name]
+        if level == SHED != feed.level:
+            feed.source.close()
+        elif feed.level == SHED != level:
+            feed.replace(_source(feed.collector, self.host, self._may_block))
+        feed.level = level
+        feed.pace(self.period_ms)
+        self.host.vitals.shed = sum(feed.level == SHED for feed in self._feeds)
+
+    def latest(self, metric: str) -> tuple[int, Layout, list[float]] | None:
+        """Monotonic time, layout and raw values of the newest reading of the collector that fills `metric`."""
+        feed = self._by_metric.get(metric)
+        if feed is None or feed.level != NORMAL:
+            return None
+        if feed.readings:
+            feed.digest()
+        return None if feed.values is None else (feed.time_ns, *feed.values)
 
     def waits(self) -> bool:
         """Whether some source on this machine answers later than it is asked."""
@@ -205,15 +319,17 @@ class Frame:
     def problems(self, hung_ns: int = HUNG_NS) -> list[Problem]:
         """What is wrong with any source at the moment; one that does not answer for `hung_ns` is hung."""
         now_ns = self._monotonic()
-        return [problem for feed in self._feeds for problem in feed.source.problems(now_ns, hung_ns)]
+        working = [feed for feed in self._feeds if feed.level != SHED]
+        return [problem for feed in working for problem in feed.source.problems(now_ns, hung_ns)]
 
     def errors(self) -> dict[str, int]:
-        """Failures of each source so far: reads that failed and texts that could not be used, whole or in part."""
-        return {feed.collector.name: total for feed in self._feeds if (total := feed.source.errors + feed.flaws)}
+        """Failures of each source so far: reads that failed, texts that could not be used, whole or in part, and
+        values beyond belief."""
+        return {feed.name: total for feed in self._feeds if (total := feed.errors)}
 
     def notes(self) -> list[str]:
         """What a person should know of the sources."""
-        return [f"{feed.collector.name}: {note}" for feed in self._feeds for note in feed.notes]
+        return [f"{feed.name}: {note}" for feed in self._feeds for note in feed.notes]
 
     def close(self) -> None:
         """Give up all descriptors and threads."""
@@ -221,7 +337,6 @@ class Frame:
             feed.source.close()
 
     def _pieces(self, feed: Feed, count: int) -> list[Piece]:
-        feed.digest()
         runs, refused = feed.runs, feed.refused
         if refused and not runs:
             feed.source.failed(refused, self._monotonic())
@@ -237,90 +352,52 @@ class Frame:
 
     def _run(self, feed: Feed, layout: Layout, rows: list[int], values: Floats, count: int) -> list[Piece]:
         """Pieces of the values of consecutive readings of one layout."""
-        plan = feed.plans.get(layout)
-        if plan is None:
+        order = feed.plans.get(layout)
+        if order is None:
             # Layouts change rarely: the last one is worth keeping, no more.
-            feed.plans = {layout: self._plan(layout)}
-            plan = feed.plans[layout]
-        values = values[:, plan.order]
+            feed.plans = {layout: plan(layout, self._metrics)}
+            order = feed.plans[layout]
+        values = values[:, order.order]
         narrow = values.astype(np.float32)
-        narrow[:, plan.counters] = round_mantissa(narrow[:, plan.counters])
+        narrow[:, order.counters] = round_mantissa(narrow[:, order.counters])
         pieces = [
             Piece(segment.metric, segment.instances, matrix)
-            for segment, matrix in _spread(plan.segments, rows, narrow, count)
+            for segment, matrix in spread(order.segments, rows, narrow, count)
         ]
         if feed.collector.derive is not None:
-            by_name = {segment.metric.name: segment for segment in plan.segments}
+            by_name = {segment.metric.name: segment for segment in order.segments}
             derived = feed.collector.derive({name: values[:, part.columns] for name, part in by_name.items()})
             for name, matrix in derived.items():
                 metric = self._metrics[name]
-                like = next(part for part in plan.segments if part.metric.dimension == metric.dimension)
+                like = next(part for part in order.segments if part.metric.dimension == metric.dimension)
                 part = Segment(metric, like.instances, slice(None))
-                for _, full in _spread((part,), rows, matrix.astype(np.float32), count):
+                for _, full in spread((part,), rows, matrix.astype(np.float32), count):
                     pieces.append(Piece(metric, like.instances, full))
         return pieces
-
-    def _plan(self, layout: Layout) -> Plan:
-        columns: dict[str, list[int]] = {}
-        for index, (name, _) in enumerate(layout.channels):
-            columns.setdefault(name, []).append(index)
-        order: list[int] = []
-        segments: list[Segment] = []
-        counters: list[bool] = []
-        for name, indices in columns.items():
-            metric = self._metrics[name]
-            instances = tuple(layout.channels[index][1] for index in indices)
-            segments.append(Segment(metric, instances, slice(len(order), len(order) + len(indices))))
-            order += indices
-            counters += [metric.kind == "counter"] * len(indices)
-        return Plan(np.array(order, np.intp), np.array(counters, bool), tuple(segments))
 
     def _records(
         self, pieces: list[Piece], defined: Mapping[str, tuple[str, ...]], start_ns: int, count: int
     ) -> list[Telemetry]:
-        seen: dict[tuple[str, str], dict[tuple[str, ...], None]] = {}
-        for piece in pieces:
-            seen.setdefault((piece.metric.subsystem, piece.metric.dimension), {})[piece.instances] = None
-        names = {key: defined.get(key[1]) or self._union(tuple(found)) for key, found in seen.items()}
-        metrics: dict[str, dict[str, Matrix]] = {}
-        for piece in pieces:
-            metric = piece.metric
-            wanted = names[metric.subsystem, metric.dimension]
-            matrix = piece.values if piece.instances == wanted else _select(piece, wanted)
-            found = metrics.setdefault(metric.subsystem, {})
-            if metric.name in found:
-                matrix = np.where(np.isnan(matrix), found[metric.name], matrix)
-            found[metric.name] = matrix
         records = []
-        for subsystem, found in metrics.items():
+        for subsystem, sheet in self._sheets(pieces, defined).items():
             sequence = self._sequences.get(subsystem, 0)
             self._sequences[subsystem] = sequence + 1
             records.append(
                 Telemetry(
                     subsystem=subsystem,
-                    host=self._identity.host,
-                    session=self._identity.session,
+                    host=self.identity.host,
+                    session=self.identity.session,
                     sequence=sequence,
                     start_ns=start_ns,
                     period_ms=self.period_ms,
                     count=count,
-                    instances={dimension: wanted for (owner, dimension), wanted in names.items() if owner == subsystem},
-                    metrics=found,
+                    instances=sheet.instances,
+                    metrics=sheet.metrics,
                     dropped=self.missed + self._lost(subsystem),
-                    agent=self._identity.agent,
+                    agent=self.identity.agent,
                 )
             )
         return records
-
-    def _union(self, found: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
-        """All names in `found`, numbers in them in numeric order."""
-        union = self._unions.get(found)
-        if union is None:
-            if len(self._unions) > 100:
-                self._unions.clear()
-            names = {name for group in found for name in group}
-            union = self._unions[found] = tuple(sorted(names, key=natural))
-        return union
 
 
 def _source(collector: Collector, host: Host, may_block: frozenset[str]) -> Source:
@@ -329,22 +406,3 @@ def _source(collector: Collector, host: Host, may_block: frozenset[str]) -> Sour
     if collector.may_block or collector.name in may_block:
         return ThreadSource(collector, host)
     return InlineSource(collector, host)
-
-
-def _spread(segments: Sequence[Segment], rows: list[int], values: Matrix, count: int) -> list[tuple[Segment, Matrix]]:
-    """Columns of each segment, in matrices of `count` rows."""
-    if rows != list(range(count)):
-        full = np.full((count, values.shape[1]), np.nan, np.float32)
-        full[rows] = values
-        values = full
-    return [(segment, values[:, segment.columns]) for segment in segments]
-
-
-def _select(piece: Piece, wanted: tuple[str, ...]) -> Matrix:
-    """Values of `piece` in the columns of `wanted`; NaN for instances that it lacks."""
-    columns = {name: column for column, name in enumerate(piece.instances)}
-    known = [(index, columns[name]) for index, name in enumerate(wanted) if name in columns]
-    matrix = np.full((len(piece.values), len(wanted)), np.nan, np.float32)
-    to, source = np.array(known, np.intp).reshape(-1, 2).T
-    matrix[:, to] = piece.values[:, source]
-    return matrix

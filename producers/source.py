@@ -143,7 +143,7 @@ class InlineSource:
             for key in keys:
                 entry = known.pop(key, None)
                 if entry is None:
-                    entry = _Entry(key, KeptFile(self._path(key), patient=self._patient))
+                    entry = _Entry(key, self._file(key))
                 else:
                     entry.file.check()
                 entries.append(entry)
@@ -160,13 +160,16 @@ class InlineSource:
         self._constants = dict(filter(None, map(self._constant, keys_of_constants))) if entries else {}
 
     def _constant(self, key: str) -> tuple[str, bytes] | None:
-        file = KeptFile(self._path(key), patient=self._patient)
+        file = self._file(key)
         try:
             return key, file.read()
         except OSError:
             return None
         finally:
             file.close()
+
+    def _file(self, key: str) -> KeptFile:
+        return KeptFile(self._path(key), patient=self._patient, attribute=key.startswith("sys/"))
 
     def _path(self, key: str) -> str:
         root, rest = self._rooted(key)

@@ -59,4 +59,6 @@ class Status:
             found.append(
                 f"Kafka does not answer; {self.vitals.spooled} messages wait on disk, {self.waiting} in memory"
             )
+        if self.reachable and self.vitals.spooled:
+            found.append(f"{self.vitals.spooled} messages wait on disk")
         return found

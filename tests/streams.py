@@ -111,7 +111,7 @@ def _watermarks(consumer: Consumer, partition: TopicPartition) -> tuple[int, int
             time.sleep(0.1)
 
 
-def eventually(condition: Callable[[], bool], what: str, timeout_s: float = 60.0, every_s: float = 0.25) -> None:
+def eventually(condition: Callable[[], bool], what: str, timeout_s: float = 120.0, every_s: float = 0.25) -> None:
     """Wait until `condition` holds; fails with `what` otherwise."""
     deadline = time.monotonic() + timeout_s
     while not condition():

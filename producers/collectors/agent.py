@@ -88,7 +88,7 @@ AGENT: Final = Collector(
     ("proc/self/statm",),
     plain(Agent),
     METRICS,
-    every_ms=1000,
+    every_ms=5000,
     source=Itself,
     falls={"agent.cpu": FALLS_S},
 )

@@ -57,5 +57,5 @@ class Mdstat:
 
 
 MDSTAT: Final = Collector(
-    "mdstat", ("proc/mdstat",), plain(Mdstat), ("md.failed", "md.recovery_pct"), every_ms=2000, may_block=True
+    "mdstat", ("proc/mdstat",), plain(Mdstat), ("md.failed", "md.recovery_pct"), every_ms=5000, may_block=True
 )

@@ -136,5 +136,5 @@ NETCLASS: Final = Collector(
     source=optional,
 )
 NETSPEED: Final = Collector(
-    "netspeed", (f"{DIRECTORY}/*/speed",), plain(Speeds), ("net.speed",), every_ms=2000, may_block=True, source=speeds
+    "netspeed", (f"{DIRECTORY}/*/speed",), plain(Speeds), ("net.speed",), every_ms=5000, may_block=True, source=speeds
 )

@@ -119,7 +119,7 @@ PCIE: Final = Collector(
     tuple(f"{DEVICE}/{name}" for name in LINK),
     plain(Links),
     ("pcie.width", "pcie.width_lost", "pcie.speed"),
-    every_ms=2000,
+    every_ms=5000,
     may_block=True,
     per="device",
     source=chosen,

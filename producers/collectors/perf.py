@@ -66,7 +66,7 @@ PERF = Collector(
     ("perf_event_open",),
     plain(Perf),
     (*COUNTED, RUNNING_PCT, *MADE, "cpu.smi", BUSY_MHZ, BUSY_PCT, CORE_C6, *TRAFFIC),
-    every_ms=500,
+    every_ms=1000,
     may_block=True,
     source=perf_source,
     derive=derive,

@@ -61,4 +61,4 @@ def _parser() -> Parser:
     return Slabs()
 
 
-SLABS = Collector("slabs", ("proc/slabinfo",), plain(_parser), ("slab.objects", "slab.size"), every_ms=10_000)
+SLABS = Collector("slabs", ("proc/slabinfo",), plain(_parser), ("slab.objects", "slab.size"), every_ms=30_000)

@@ -95,6 +95,7 @@ class Sheet:
         # Samples and whole seconds from one reading of a slow source to the next.
         self._steps: dict[str, int] = {}
         self._every: dict[str, int] = {}
+        self._held: dict[str, Floats] = {}
         for name in self.metrics:
             every_ms = _every_ms().get(name, 0)
             if every_ms > period_ms:
@@ -183,6 +184,12 @@ class Sheet:
                 self._average(block, step)
             unread = np.arange(block.shape[1]) % step != step - 1
             block[:, unread] = np.nan
+        for name, every in self._every.items():
+            # What is read every few seconds is told again in between.
+            if self._index % every == 0 or name not in self._held:
+                self._held[name] = self[name].copy()
+            else:
+                self[name][:] = self._held[name]
         for columns in self._rates:
             self.values[:, :, columns] = round_mantissa(self.values[:, :, columns])
         if len(self._absent):
@@ -198,15 +205,9 @@ class Sheet:
                 self[name][np.broadcast_to(gone > 0, self[name].shape)] = np.nan
 
     def matrices(self, host: int) -> dict[str, Floats]:
-        """Matrices of a host by metric, (samples, instances). Not there are metrics that no model knows yet, and those
-        that nobody reads in this second.
-        """
+        """Matrices of a host by metric, (samples, instances). Not there are metrics that no model knows yet."""
         values = self.values[host]
-        return {
-            name: values[:, columns]
-            for name, columns in self._columns.items()
-            if name in self._set and self._index % self._every.get(name, 1) == 0
-        }
+        return {name: values[:, columns] for name, columns in self._columns.items() if name in self._set}
 
     @staticmethod
     def _average(block: Floats, step: int) -> None:

@@ -6,7 +6,16 @@ import subprocess
 import sys
 from typing import Final
 
-BENCHMARKS: Final = ("agent_cpu", "wire_bytes", "pipeline", "warehouse_rows", "latency")
+BENCHMARKS: Final = (
+    "agent_cpu",
+    "gpu_cycle",
+    "wire_bytes",
+    "pipeline",
+    "warehouse_rows",
+    "latency",
+    "adaptive",
+    "agent_memory",
+)
 
 
 def main() -> int:

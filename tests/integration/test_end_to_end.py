@@ -152,7 +152,7 @@ def test_verdicts_in_clickhouse_equal_those_of_the_backtest(
     stack.start("worker")
     assert stack.start("replay", str(recording), "--speed", "max").wait(60) == 0, stack.services["replay"].tail()
     windows = sum(isinstance(each, Verdict) for each in wanted)
-    eventually(lambda: stack.windows() == windows, f"{windows} windows", 60)
+    eventually(lambda: stack.windows() == windows, f"{windows} windows", 120)
     eventually(lambda: telemetry_is_complete(stack), "telemetry", 30)
     for name in ("worker", "warehouse"):
         assert stack.services[name].stop() == 0, stack.services[name].tail()
@@ -167,11 +167,11 @@ def test_sigkill_in_mid_stream(victim: str, stack: Stack, recording: Path, wante
     windows = sum(isinstance(each, Verdict) for each in wanted)
     # In the warm-up, while telemetry keeps coming, and again after it, when it still does unless the machine is slow.
     for share in (0.15, 0.5):
-        eventually(lambda s=share: stack.windows() > s * windows, f"{share:.0%} of the windows", 60, 0.1)  # type: ignore[misc]
+        eventually(lambda s=share: stack.windows() > s * windows, f"{share:.0%} of the windows", 120, 0.1)  # type: ignore[misc]
         assert share > 0.2 or replay.process.poll() is None, "the stream ended before the first kill"
         stack.kill_and_restart(victim)
     assert replay.wait(60) == 0, replay.tail()
-    eventually(lambda: stack.windows() == windows, f"{windows} windows after a kill of {victim}", 60)
+    eventually(lambda: stack.windows() == windows, f"{windows} windows after a kill of {victim}", 120)
     eventually(lambda: telemetry_is_complete(stack), "telemetry", 30)
     for name in ("worker", "warehouse"):
         assert stack.services[name].stop() == 0, stack.services[name].tail()

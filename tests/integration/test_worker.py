@@ -81,7 +81,7 @@ def test_verdicts_equal_those_of_the_backtest(new_kafka: NewKafka, start: Start)
     make_topics(kafka.bootstrap)
     worker = start(kafka)
     publish(kafka.bootstrap, run(HOSTS, SECONDS, FAULT))
-    eventually(lambda: len(read_all(kafka.bootstrap, VERDICTS, Verdict)) >= len(wanted), f"{len(wanted)} verdicts", 60)
+    eventually(lambda: len(read_all(kafka.bootstrap, VERDICTS, Verdict)) >= len(wanted), f"{len(wanted)} verdicts", 120)
     assert worker.stop() == 0, worker.tail()
     check(kafka, wanted)
     assert len(read_all(kafka.bootstrap, VERDICTS, Verdict)) == len(wanted)
@@ -100,7 +100,7 @@ def test_worker_killed_in_mid_stream(new_kafka: NewKafka, start: Start) -> None:
         publish(kafka.bootstrap, run(HOSTS, begin + 15, FAULT, begin=begin), pause_s=0.002)
         # Killed in the middle of the work, not after it: when the first verdicts of this part are out.
         floor = told
-        eventually(lambda f=floor: len(read_all(kafka.bootstrap, VERDICTS, Verdict)) > f, "verdicts", 60, 0.05)  # type: ignore[misc]
+        eventually(lambda f=floor: len(read_all(kafka.bootstrap, VERDICTS, Verdict)) > f, "verdicts", 120, 0.05)  # type: ignore[misc]
         worker.kill()
         told = len(read_all(kafka.bootstrap, VERDICTS, Verdict))
     worker = start(kafka)
@@ -137,7 +137,7 @@ def test_bad_input_is_dead_lettered_and_nothing_stops(new_kafka: NewKafka, start
     publish(
         kafka.bootstrap, [b for b in run(HOSTS[:1], 40, begin=20) if not (b.subsystem == "cpu" and b.sequence < 22)]
     )
-    eventually(lambda: len(read_all(kafka.bootstrap, VERDICTS, Verdict)) >= 38, "38 windows", 60)
+    eventually(lambda: len(read_all(kafka.bootstrap, VERDICTS, Verdict)) >= 38, "38 windows", 120)
     assert worker.stop() == 0, worker.tail()
     letters = read_all(kafka.bootstrap, DEAD, DeadLetter)
     assert Counter(letter.reason for letter in letters) == {
@@ -165,7 +165,7 @@ def test_kafka_killed_in_mid_stream(new_kafka: NewKafka, start: Start, kills: in
         told = len(read_all(kafka.bootstrap, VERDICTS, Verdict))
         publish(kafka.bootstrap, run(HOSTS, begin + part, FAULT, begin=begin), pause_s=0.002)
         if begin + part < 60:
-            eventually(lambda t=told: len(read_all(kafka.bootstrap, VERDICTS, Verdict)) > t, "verdicts", 60, 0.05)  # type: ignore[misc]
+            eventually(lambda t=told: len(read_all(kafka.bootstrap, VERDICTS, Verdict)) > t, "verdicts", 120, 0.05)  # type: ignore[misc]
             kafka.kill()
             kafka.start()
             kafka.wait_ready()

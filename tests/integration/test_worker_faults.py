@@ -94,7 +94,7 @@ def await_all(kafka: LocalKafka, wanted: Windows, *workers: Service) -> None:
             assert worker.process.poll() is None, worker.tail()
         return {(v.host, v.window_start_ns) for v in told(kafka)} >= set(wanted)
 
-    eventually(complete, "every window", 60)
+    eventually(complete, "every window", 120)
 
 
 def check(kafka: LocalKafka, wanted: Windows) -> None:

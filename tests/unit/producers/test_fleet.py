@@ -273,10 +273,10 @@ def test_slow_sources_are_read_as_often_as_the_agent_reads_them() -> None:
     for collector in COLLECTORS:
         for name in set(collector.metrics) & there.keys() - NOT_ALWAYS:
             gaps = set(np.diff(there[name]).tolist())
-            assert gaps <= {max(1, collector.every_ms // 100)}, name
+            assert gaps <= {max(1, min(collector.every_ms, 1000) // 100)}, name
     # The rate between two readings is that of all samples between them.
     cores, at = there["cpu.perf.context_switches"], got["cpu.timeslices"]
-    mean = np.array([at[row - 4 : row + 1].mean(axis=0) for row in cores])
+    mean = np.array([at[row - 9 : row + 1].mean(axis=0) for row in cores])
     np.testing.assert_allclose(got["cpu.perf.context_switches"][cores], mean, rtol=2e-3, atol=0.1)
 
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
+import threading
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from producers.collector import Collector, Layout, Reading, plain
+from producers.collector import Collector, Reading, plain
+from producers.collectors import COLLECTORS
+from producers.feed import NORMAL, SHED, SLOWED
 from producers.files import KeptFile, mounted_over
-from producers.frame import Frame
+from producers.frame import SLOW_NS, Frame, Identity, Superseded
 from producers.glance import glance, remarks
-from producers.reading import Texts
+from producers.reading import Host, Texts
 from schemas.codec import decode, encode
 from schemas.records import Telemetry
+from tests.unit.producers.scripted import Scripted, scripted, swap_free
 from tests.unit.producers.tree import START_NS, FakeClock, Machine
 
 TICK_NS = 100_000_000
@@ -25,11 +30,6 @@ TICK_NS = 100_000_000
 def broken(texts: Texts) -> Reading:
     """A parser with a bug."""
     raise RuntimeError("boom")
-
-
-def swap_free(texts: Texts) -> Reading:
-    """A parser of a file with one number."""
-    return Layout((("mem.swap_free", ""),)), [int(next(iter(texts.values())))]
 
 
 def fill(machine: Machine, frame: Frame, clock: FakeClock, first: int, rows: int = 10) -> dict[str, Telemetry]:
@@ -61,7 +61,7 @@ def test_rates_are_those_of_the_machine(tmp_path: Path) -> None:
 
 def test_records_cross_the_codec_unchanged(tmp_path: Path) -> None:
     machine, clock = Machine(tmp_path), FakeClock()
-    frame = machine.frame(clock, lost={"cpu": 30, "memory": 0, "storage": 0, "network": 0}.__getitem__)
+    frame = machine.frame(clock, lost=lambda subsystem: 30 if subsystem == "cpu" else 0)
     frame.missed = 2
     fill(machine, frame, clock, 0)
     for name, record in fill(machine, frame, clock, 10).items():
@@ -307,3 +307,252 @@ def test_files_that_a_program_serves_are_found() -> None:
         b"502 27 0:61 / /processes rw - tmpfs tmpfs rw\n"
     )
     assert mounted_over(mountinfo, "/proc") == {"stat", "meminfo"}
+
+
+def swaps(records: dict[str, Telemetry]) -> list[float]:
+    """Values of mem.swap_free of a batch."""
+    matrix = records["memory"].metrics.get("mem.swap_free")
+    return [] if matrix is None else matrix[~np.isnan(matrix)].tolist()
+
+
+def test_costs_are_those_of_the_processor_time(tmp_path: Path) -> None:
+    cpu_ns, made = 0, list[Scripted]()
+
+    def spend() -> None:
+        nonlocal cpu_ns
+        cpu_ns += 2_000_000
+
+    machine, clock = Machine(tmp_path), FakeClock()
+    frame = machine.frame(clock, more=(scripted(spend, made),), cpu_clock=lambda: cpu_ns)
+    for batch in range(28):
+        fill(machine, frame, clock, 10 * batch)
+    costs = frame.costs()
+    assert set(costs) == {collector.name for collector in COLLECTORS} | {"scripted"}
+    # One reading in seven is measured, and stands for the others.
+    assert costs["scripted"] == pytest.approx(280 * 0.002, rel=0.05)
+    assert costs["stat"] == 0
+
+
+def test_measuring_costs_next_to_nothing(tmp_path: Path) -> None:
+    machine, clock, asked = Machine(tmp_path), FakeClock(), 0
+
+    def cpu_clock() -> int:
+        nonlocal asked
+        asked += 1
+        return 0
+
+    frame = machine.frame(clock, cpu_clock=cpu_clock)
+    for batch in range(8):
+        fill(machine, frame, clock, 10 * batch)
+    # Two for a reading, two for parsing, two for the matrices: about once a second each.
+    assert asked / 8 < 8 * len(COLLECTORS)
+
+
+def test_a_source_that_blocks_once_gets_a_thread_of_its_own(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    machine, clock, made = Machine(tmp_path), FakeClock(), list[Scripted]()
+    threads: list[int] = []
+
+    def act() -> None:
+        threads.append(threading.get_ident())
+        if len(threads) == 3:
+            time.sleep(0.001)
+            clock.pass_ns(SLOW_NS + 1)
+
+    frame = machine.frame(clock, more=(scripted(act, made),))
+    # As long, but it never waited: it was busy, or the processor was taken away.
+    busy = scripted(lambda: clock.pass_ns(SLOW_NS + 1), [], "busy")
+    alone = Frame((busy,), Host({}, clock.monotonic_ns), 100, Identity("h", "s"))
+    assert swaps(fill(machine, alone, clock, 0)) == list(range(1, 11))
+    assert "thread of its own" not in caplog.text
+    first = swaps(fill(machine, frame, clock, 0))
+    assert "scripted: a reading took 200 ms: from now on it has a thread of its own" in caplog.text
+    assert first[:3] == [1, 2, 3]
+    found: list[float] = []
+    deadline = time.monotonic() + 10
+    batch = 1
+    while len(found) < 5 and time.monotonic() < deadline:
+        found += swaps(fill(machine, frame, clock, 10 * batch))
+        batch += 1
+    assert found == sorted(set(found))
+    assert len(found) >= 5
+    assert set(threads[:3]) == {threading.get_ident()}
+    assert threading.get_ident() not in threads[3:]
+    frame.close()
+
+
+def test_a_reading_that_hangs_is_left_to_its_thread(tmp_path: Path) -> None:
+    machine, clock, made = Machine(tmp_path), FakeClock(), list[Scripted]()
+    entered, released = threading.Event(), threading.Event()
+
+    def act() -> None:
+        if made[0].reads == 2:
+            entered.set()
+            assert released.wait(30)
+
+    frame = machine.frame(clock, more=(scripted(act, made),))
+    served: list[bool] = []
+
+    def loop() -> None:
+        for row in range(5):
+            try:
+                frame.sample(row, row)
+            except Superseded as late:
+                late.serve()
+                served.append(True)
+                return
+
+    assert frame.abandon(0) == ""
+    machine.advance(0)
+    stuck = threading.Thread(target=loop, daemon=True)
+    stuck.start()
+    assert entered.wait(10)
+    since_ns = clock.monotonic
+    clock.pass_ns(6 * 10 * TICK_NS)
+    assert frame.abandon(since_ns) == "scripted"
+    assert frame.abandon(since_ns) == ""
+    for batch in range(1, 4):
+        assert "cpu" in fill(machine, frame, clock, 10 * batch)
+    (problem,) = [problem for problem in frame.problems() if problem.collector == "scripted"]
+    assert (problem.kind, problem.path) == ("hung", "scripted")
+    assert frame.host.vitals.hung == 1
+    released.set()
+    deadline = time.monotonic() + 10
+    values: list[float] = []
+    batch = 4
+    while len(values) < 3 and time.monotonic() < deadline:
+        values += swaps(fill(machine, frame, clock, 10 * batch))
+        batch += 1
+    assert values[:1] == [3]
+    assert values == sorted(set(values))
+    assert frame.host.vitals.hung == 0
+    events = frame.host.notices.drain("h", "s", "")
+    assert [(event.kind, event.subsystem, event.instance) for event in events] == [
+        ("source_hung", "memory", "scripted"),
+        ("source_back", "memory", "scripted"),
+    ]
+    frame.close()
+    stuck.join(10)
+    assert served == [True]
+    assert made[0].closed == 1
+
+
+def test_a_source_that_hangs_is_told_once(tmp_path: Path) -> None:
+    machine, clock = Machine(tmp_path), FakeClock()
+    (tmp_path / "proc").mkdir()
+    fifo = tmp_path / "proc" / "hangs"
+    os.mkfifo(fifo)
+    hangs = Collector("hangs", ("proc/hangs",), plain(lambda: swap_free), ("mem.swap_free",), may_block=True)
+    frame = machine.frame(clock, more=(hangs,))
+    for batch in range(12):
+        fill(machine, frame, clock, 10 * batch)
+    (event,) = frame.host.notices.drain("h", "s", "")
+    assert (event.kind, event.severity) == ("source_hung", "warning")
+    assert "hangs: proc/hangs does not answer: no answer for 5." in event.message
+    # Opening the other end lets the reader go.
+    os.close(os.open(fifo, os.O_WRONLY))
+    deadline = time.monotonic() + 10
+    events = frame.host.notices.drain("h", "s", "")
+    while not events and time.monotonic() < deadline:
+        fill(machine, frame, clock, 200)
+        events = frame.host.notices.drain("h", "s", "")
+    assert [event.kind for event in events] == ["source_back"]
+    frame.close()
+
+
+def test_collectors_are_slowed_shed_and_come_back(tmp_path: Path) -> None:
+    machine, clock, made = Machine(tmp_path), FakeClock(), list[Scripted]()
+    frame = machine.frame(clock, more=(scripted(lambda: None, made),))
+    vitals = frame.host.vitals
+    assert len(swaps(fill(machine, frame, clock, 0))) == 10
+    frame.throttle("scripted", SLOWED)
+    assert frame.levels()["scripted"] == SLOWED
+    assert frame.every()["scripted"] == 1000
+    assert swaps(fill(machine, frame, clock, 10)) == [11]
+    assert (vitals.shed, made[0].closed) == (0, 0)
+    frame.throttle("scripted", SHED)
+    assert swaps(fill(machine, frame, clock, 20)) == []
+    assert (vitals.shed, made[0].closed) == (1, 1)
+    assert made[0].reads == 11
+    frame.throttle("scripted", SLOWED)
+    assert len(swaps(fill(machine, frame, clock, 30))) == 1
+    frame.throttle("scripted", NORMAL)
+    assert len(swaps(fill(machine, frame, clock, 40))) == 10
+    assert vitals.shed == 0
+    assert len(made) == 2
+    assert frame.widths()["scripted"] == 1
+
+
+def test_vitals_say_how_the_agent_is(tmp_path: Path) -> None:
+    machine, clock = Machine(tmp_path), FakeClock()
+    machine.write("proc/bad", "x")
+    slow = scripted(lambda: clock.pass_ns(3_000_000), [])
+    frame = machine.frame(
+        clock,
+        more=(Collector("bad", ("proc/bad",), plain(lambda: broken), ()), slow),
+        lost=lambda subsystem: 20 if subsystem == "memory" else 10,
+    )
+    frame.missed = 5
+    fill(machine, frame, clock, 0)
+    vitals = frame.host.vitals
+    assert (vitals.period_ms, vitals.dropped, vitals.failing, vitals.hung) == (100, 25, 1, 0)
+    assert vitals.sample_ms == pytest.approx(3.0)
+
+
+def test_another_period_takes_hold_at_once(tmp_path: Path) -> None:
+    machine, clock = Machine(tmp_path), FakeClock()
+    frame = machine.frame(clock)
+    fill(machine, frame, clock, 0)
+    frame.pace(500)
+    for row in range(2):
+        machine.advance(10 + 5 * row)
+        frame.sample(2 + row, row)
+        clock.pass_ns(5 * TICK_NS)
+    (cpu,) = [record for record in frame.cut(START_NS, 2) if record.subsystem == "cpu"]
+    assert (cpu.period_ms, cpu.count, cpu.sequence) == (500, 2, 1)
+    assert cpu.metrics["cpu.time.user"] == pytest.approx(np.full((2, 2), 0.4), rel=2**-13)
+    assert frame.host.vitals.period_ms == 500
+    frame.pace(100)
+    third = fill(machine, frame, clock, 20)["cpu"]
+    assert (third.period_ms, third.count) == (100, 10)
+    assert third.metrics["cpu.time.user"] == pytest.approx(np.full((10, 2), 0.4), rel=2**-13)
+
+
+def test_latest_values_are_there_before_the_batch_ends(tmp_path: Path) -> None:
+    machine, clock = Machine(tmp_path), FakeClock()
+    frame = machine.frame(clock)
+    assert frame.latest("mem.free") is None
+    assert frame.latest("no.such.metric") is None
+    for tick in range(3):
+        machine.advance(tick)
+        frame.sample(tick, tick)
+        reading = frame.latest("mem.free")
+        assert reading is not None
+        time_ns, layout, values = reading
+        assert time_ns == clock.monotonic
+        assert dict(zip(layout.channels, values, strict=True))["mem.free", ""] == 500 + tick
+        clock.pass_ns(TICK_NS)
+    # Looking takes nothing away.
+    (memory,) = [record for record in frame.cut(START_NS, 10) if record.subsystem == "memory"]
+    assert memory.metrics["mem.free"][:3, 0].tolist() == [500, 501, 502]
+
+
+def test_a_slow_source_is_told_again_until_its_next_reading_is_overdue(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc" / "slow").write_text("7\n")
+    slow = Collector("slow", ("proc/slow",), plain(lambda: swap_free), ("mem.swap_free",), every_ms=3000)
+    clock = FakeClock()
+    host = Host({"proc": str(tmp_path / "proc")}, clock.monotonic_ns)
+    frame = Frame((slow,), host, 500, Identity("h", "s"))
+    seen: list[list[float]] = []
+    for tick in range(40):
+        frame.sample(tick, tick % 2)
+        clock.monotonic += 500_000_000
+        if tick == 13:
+            # Read for the third time at tick 12; what is not read at tick 18 is not passed off as fresh for long.
+            (tmp_path / "proc" / "slow").write_text("")
+        if tick % 2:
+            records = frame.cut(tick, 2)
+            seen.append(records[0].metrics["mem.swap_free"][:, 0].tolist() if records else [])
+    values = [[value for value in rows if not math.isnan(value)] for rows in seen]
+    assert values[:9] == [[7.0]] * 9
+    assert values[-8:] == [[]] * 8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from producers.collector import Collector
 from producers.collectors import COLLECTORS
 from producers.frame import Frame, Identity
 from producers.reading import Host
+from schemas.settings import AgentSettings
 
 SECOND_NS = 1_000_000_000
 START_NS = 1_700_000_000 * SECOND_NS
@@ -46,15 +48,27 @@ class Machine:
         self.write(f"{node}/numastat", f"numa_hit {11 * tick}\n")
 
     def frame(
-        self, clock: Clock, *, period_ms: int = 100, more: tuple[Collector, ...] = (), lost: Callable[[str], int] = int
+        self,
+        clock: Clock,
+        *,
+        period_ms: int = 100,
+        more: tuple[Collector, ...] = (),
+        lost: Callable[[str], int] = int,
+        settings: AgentSettings | None = None,
+        cpu_clock: Callable[[], int] = time.thread_time_ns,
     ) -> Frame:
         """A frame over this machine with all collectors and `more`."""
         return Frame(
             (*COLLECTORS, *more),
-            Host({"proc": str(self.root / "proc"), "sys": str(self.root / "sys")}, clock.monotonic_ns),
+            Host(
+                {"proc": str(self.root / "proc"), "sys": str(self.root / "sys")},
+                clock.monotonic_ns,
+                settings=settings or AgentSettings(),
+            ),
             period_ms,
             Identity("host-1", "session-1", "1.0"),
             lost=(lambda subsystem: 0) if lost is int else lost,
+            cpu_clock=cpu_clock,
         )
 
 
@@ -64,6 +78,7 @@ class FakeClock:
     def __init__(self, wall_ns: int = START_NS) -> None:
         self.wall = wall_ns
         self.monotonic = 5_000 * SECOND_NS
+        self.suspended = 0
         self.on_sleep: Callable[[], None] = lambda: None
         self.slept: list[float] = []
 
@@ -75,6 +90,10 @@ class FakeClock:
         """As in Clock."""
         return self.monotonic
 
+    def boot_ns(self) -> int:
+        """As in Clock."""
+        return self.monotonic + self.suspended
+
     def sleep(self, seconds: float) -> None:
         """As in Clock."""
         self.slept.append(seconds)
@@ -82,6 +101,11 @@ class FakeClock:
         self.on_sleep()
 
     def pass_ns(self, nanoseconds: int) -> None:
-        """Both clocks go on."""
+        """All clocks go on."""
         self.wall += nanoseconds
         self.monotonic += nanoseconds
+
+    def suspend_ns(self, nanoseconds: int) -> None:
+        """The machine sleeps: the monotonic clock stands still."""
+        self.wall += nanoseconds
+        self.suspended += nanoseconds
