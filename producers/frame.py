@@ -61,7 +61,6 @@ class Frame:
 
     host         what sources may know of the machine
     every        time between readings of a collector, ms, by name, where it is not the collector's own
-    may_block    collectors to be treated as ones that may block, by name
     lost         samples of a subsystem that were taken and then lost, such as those a full queue refused
     """
 
@@ -73,7 +72,6 @@ class Frame:
         identity: Identity,
         *,
         every: Mapping[str, int] = MappingProxyType({}),
-        may_block: frozenset[str] = frozenset(),
         lost: Callable[[str], int] = lambda subsystem: 0,
         cpu_clock: Callable[[], int] = time.thread_time_ns,
     ) -> None:
@@ -83,7 +81,6 @@ class Frame:
         self.identity = identity
         self._monotonic = host.clock
         self._cpu_clock = cpu_clock
-        self._may_block = may_block
         self._lost = lost
         self._metrics = catalogue()
         self._sequences: dict[str, int] = {}
@@ -95,7 +92,7 @@ class Frame:
         self._feeds = [
             Feed(
                 collector,
-                _source(collector, host, may_block),
+                _source(collector, host),
                 collector.parser(host.wanted),
                 Rates(collector, self._metrics),
                 every.get(collector.name, collector.every_ms),
@@ -298,7 +295,7 @@ class Frame:
         if level == SHED != feed.level:
             feed.source.close()
         elif feed.level == SHED != level:
-            feed.replace(_source(feed.collector, self.host, self._may_block))
+            feed.replace(_source(feed.collector, self.host))
         feed.level = level
         feed.pace(self.period_ms)
         self.host.vitals.shed = sum(feed.level == SHED for feed in self._feeds)
@@ -400,9 +397,9 @@ class Frame:
         return records
 
 
-def _source(collector: Collector, host: Host, may_block: frozenset[str]) -> Source:
+def _source(collector: Collector, host: Host) -> Source:
     if collector.source is not None:
         return collector.source(collector, host)
-    if collector.may_block or collector.name in may_block:
+    if collector.may_block or not host.served.isdisjoint(collector.files):
         return ThreadSource(collector, host)
     return InlineSource(collector, host)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from producers.collector import Collector
-from producers.files import mounted_over
 from producers.reading import Host, Problem, Source, Texts
 from producers.source import HUNG_NS, InlineSource, ThreadSource
 
@@ -87,10 +86,5 @@ class Substitute:
 
 def substitute(collector: Collector, host: Host) -> Source:
     """The first of a collector's files or the others; in a thread of its own if a program serves the first one."""
-    try:
-        with open("/proc/self/mountinfo", "rb") as file:
-            served = mounted_over(file.read(), host.roots["proc"])
-    except OSError:
-        served = frozenset()
     source = Substitute(collector, host)
-    return ThreadSource(collector, host, source) if collector.files[0].removeprefix("proc/") in served else source
+    return ThreadSource(collector, host, source) if collector.files[0] in host.served else source

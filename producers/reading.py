@@ -46,6 +46,7 @@ class Host:
     notices   where to say what happened
     vitals    what the agent says of itself
     gpus      which GPU is at a PCI address, also of those that are lost
+    served    files, as collectors name them, that a program such as lxcfs serves: they may never answer
     """
 
     roots: Mapping[str, str]
@@ -55,6 +56,7 @@ class Host:
     notices: Notices = field(default_factory=Notices)
     vitals: Vitals = field(default_factory=Vitals)
     gpus: GpuNames = field(default_factory=GpuNames)
+    served: frozenset[str] = frozenset()
 
 
 class Source(Protocol):

@@ -53,14 +53,12 @@ def new_frame(
             "gpu": settings.gpus,
         }
     )
-    # What a program such as lxcfs serves in the place of a file of /proc may never answer.
-    mounted = {f"proc/{path}" for path in mounted_over(_mountinfo(), settings.procfs)}
-    may_block = frozenset(collector.name for collector in collectors if mounted.intersection(collector.files))
+    served = frozenset(f"proc/{path}" for path in mounted_over(_mountinfo(), settings.procfs))
     roots = {"proc": settings.procfs, "proc/net": network_root(settings.procfs), "sys": settings.sysfs}
     every = settings.cadences()
     enabled(tuple(every), "every")
-    host = Host(roots, clock.monotonic_ns, wanted, settings, notices or Notices(), vitals or Vitals())
-    return Frame(collectors, host, settings.period_ms, identity, every=every, may_block=may_block, lost=lost)
+    host = Host(roots, clock.monotonic_ns, wanted, settings, notices or Notices(), vitals or Vitals(), served=served)
+    return Frame(collectors, host, settings.period_ms, identity, every=every, lost=lost)
 
 
 def _mountinfo() -> bytes:

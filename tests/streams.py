@@ -144,7 +144,8 @@ class Service:
         self.process.wait(10)
 
     def stop(self) -> int:
-        """SIGTERM; the exit status."""
+        """SIGTERM once the process is so far that it handles it; the exit status."""
+        eventually(lambda: self.process.poll() is not None or self._handles(signal.SIGTERM), f"{self.name} started", 30)
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
@@ -153,6 +154,13 @@ class Service:
                 self.kill()
                 raise AssertionError(f"{self.name} did not stop on SIGTERM:\n{self.tail()}") from None
         return self.process.returncode
+
+    def _handles(self, number: signal.Signals) -> bool:
+        """Whether it catches the signal, or blocks it and waits for it: until then the signal just ends it."""
+        fields = dict(
+            line.split(":\t", 1) for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        )
+        return bool((int(fields["SigCgt"], 16) | int(fields["SigBlk"], 16)) & 1 << (number - 1))
 
     def tail(self) -> str:
         """End of its log."""

@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from producers.collector import NAN, Collector, Layout, Reading, number, plain
+from producers.collector import NAN, Collector, Layout, Parser, Reading, number, plain
+from producers.collectors.sysfs import Meaning, Sysfs
 from producers.optional import label, optional
 from producers.probe import Probe
 from producers.reading import Host, Source, Texts
@@ -78,21 +79,19 @@ class Netclass:
         self._paths = paths
 
 
-class Speeds:
-    """Parser of the speeds, by path."""
+def _describe_speeds(texts: Texts) -> Meaning:
+    names = {path: label(path.split("/")[-2] if "/" in path else path) for path in texts}
+    return Meaning({("net.speed", name): (path,) for path, name in names.items()})
 
-    def __init__(self) -> None:
-        self._paths: tuple[str, ...] = ()
-        self._layout = Layout(())
 
-    def __call__(self, texts: Texts) -> Reading:
-        """Mbit/s; absent where the driver does not know."""
-        if tuple(texts) != self._paths:
-            self._paths = tuple(texts)
-            names = [label(path.split("/")[-2] if "/" in path else path) for path in texts]
-            self._layout = Layout(tuple(("net.speed", name) for name in names))
-        values = [number(text) for text in texts.values()]
-        return self._layout, [NAN if value in NO_SPEED else value for value in values]
+def speed(text: bytes) -> float:
+    """Mbit/s; NaN where the driver does not know."""
+    value = number(text)
+    return NAN if value in NO_SPEED else value
+
+
+def _speeds() -> Parser:
+    return Sysfs(_describe_speeds, convert=speed)
 
 
 def speeds(collector: Collector, host: Host) -> Source:
@@ -136,5 +135,5 @@ NETCLASS: Final = Collector(
     source=optional,
 )
 NETSPEED: Final = Collector(
-    "netspeed", (f"{DIRECTORY}/*/speed",), plain(Speeds), ("net.speed",), every_ms=5000, may_block=True, source=speeds
+    "netspeed", (f"{DIRECTORY}/*/speed",), plain(_speeds), ("net.speed",), every_ms=5000, may_block=True, source=speeds
 )

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from producers.collector import NAN, Collector, Layout, ParseError, Reading, plain
+from producers.collector import NAN, Collector, Layout, ParseError, Parser, Reading, plain
+from producers.collectors.sysfs import Meaning, Sysfs
 from producers.optional import optional
 from producers.probe import Probe
 from producers.reading import Host, Source, Texts
@@ -33,19 +34,12 @@ HEALTH: Final = (
 )
 
 
-class State:
-    """Parser of the state of each controller."""
+def _describe(texts: Texts) -> Meaning:
+    return Meaning({("nvme.state", _controller(path)): (path,) for path in texts})
 
-    def __init__(self) -> None:
-        self._paths: tuple[str, ...] = ()
-        self._layout = Layout(())
 
-    def __call__(self, texts: Texts) -> Reading:
-        """Numbers of STATES."""
-        if tuple(texts) != self._paths:
-            self._paths = tuple(texts)
-            self._layout = Layout(tuple(("nvme.state", _controller(path)) for path in texts))
-        return self._layout, [STATES.get(text.strip(), NAN) for text in texts.values()]
+def _states() -> Parser:
+    return Sysfs(_describe, convert=lambda text: STATES.get(text.strip(), NAN))
 
 
 class Smart:
@@ -107,7 +101,7 @@ def _local(directory: str) -> bool:
 NVME: Final = Collector(
     "nvme",
     (f"{DIRECTORY}/nvme[0-9]*/state",),
-    plain(State),
+    plain(_states),
     ("nvme.state",),
     every_ms=1000,
     source=optional,

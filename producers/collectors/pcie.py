@@ -10,7 +10,8 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from producers.collector import NAN, Collector, Layout, Reading, number, plain
+from producers.collector import NAN, Collector, Layout, Parser, Reading, number, plain
+from producers.collectors.sysfs import Meaning, Sysfs
 from producers.optional import optional
 from producers.reading import Host, Source, Texts
 from producers.source import SECOND_NS
@@ -58,21 +59,19 @@ class Links:
         return self._layout, list(found.values())
 
 
-class Errors:
-    """Parser of the counts of errors that devices report."""
+def _describe_errors(texts: Texts) -> Meaning:
+    parts = {path: _parts(path) for path in texts}
+    return Meaning({(AER[name], device): (path,) for path, (device, name) in parts.items() if name in AER})
 
-    def __init__(self) -> None:
-        self._paths: tuple[str, ...] = ()
-        self._layout = Layout(())
 
-    def __call__(self, texts: Texts) -> Reading:
-        """Errors; absent where the total is missing."""
-        if tuple(texts) != self._paths:
-            self._paths = tuple(texts)
-            parts = [_parts(path) for path in texts]
-            self._layout = Layout(tuple((AER[name], device) for device, name in parts if name in AER))
-        known = [text for path, text in texts.items() if _parts(path)[1] in AER]
-        return self._layout, [number(match[1]) if (match := TOTAL.search(text)) else NAN for text in known]
+def errors(text: bytes) -> float:
+    """Errors that a device reports, all kinds together; NaN where the total is missing."""
+    match = TOTAL.search(text)
+    return number(match[1]) if match else NAN
+
+
+def _errors() -> Parser:
+    return Sysfs(_describe_errors, convert=errors)
 
 
 def lanes(text: bytes) -> float:
@@ -127,7 +126,7 @@ PCIE: Final = Collector(
 PCIE_ERRORS: Final = Collector(
     "pcie_errors",
     tuple(f"{DEVICE}/{name}" for name in AER),
-    plain(Errors),
+    plain(_errors),
     tuple(AER.values()),
     every_ms=1000,
     may_block=True,

@@ -36,11 +36,18 @@ class Sysfs:
 
     describe  says what they mean: asked anew when there are other files or other constants
     combine   from the numbers of a channel's files to the one that it shows
+    convert   from the text of a file to its number
     """
 
-    def __init__(self, describe: Callable[[Texts], Meaning], combine: Combine = sum) -> None:
+    def __init__(
+        self,
+        describe: Callable[[Texts], Meaning],
+        combine: Combine = sum,
+        convert: Callable[[bytes], float] = number,
+    ) -> None:
         self._describe = describe
         self._combine = combine
+        self._convert = convert
         self._paths: tuple[str, ...] = ()
         self._constants: dict[str, bytes] = {}
         self._groups: tuple[tuple[str, ...], ...] = ()
@@ -51,9 +58,10 @@ class Sysfs:
         """A number for each channel; a text that is none is NaN."""
         if tuple(texts) != self._paths or any(texts[path] != text for path, text in self._constants.items()):
             self._learn(texts)
+        convert = self._convert
         if self._single:
-            return self._layout, [number(texts[path]) for (path,) in self._groups]
-        return self._layout, [self._combine([number(texts[path]) for path in group]) for group in self._groups]
+            return self._layout, [convert(texts[path]) for (path,) in self._groups]
+        return self._layout, [self._combine([convert(texts[path]) for path in group]) for group in self._groups]
 
     def _learn(self, texts: Texts) -> None:
         meaning = self._describe(texts)

@@ -7,6 +7,7 @@ import math
 import os
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -556,3 +557,13 @@ def test_a_slow_source_is_told_again_until_its_next_reading_is_overdue(tmp_path:
     values = [[value for value in rows if not math.isnan(value)] for rows in seen]
     assert values[:9] == [[7.0]] * 9
     assert values[-8:] == [[]] * 8
+
+
+def test_a_file_that_a_program_serves_gets_a_thread(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc" / "slow").write_text("7\n")
+    served = Collector("served", ("proc/slow",), plain(lambda: swap_free), ("mem.swap_free",))
+    host = Host({"proc": str(tmp_path / "proc")}, time.monotonic_ns)
+    assert not Frame((served,), host, 500, Identity("h", "s")).waits()
+    host = replace(host, served=frozenset({"proc/slow"}))
+    assert Frame((served,), host, 500, Identity("h", "s")).waits()

@@ -10,6 +10,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -93,10 +94,9 @@ def test_disks_from_their_own_files_where_there_is_no_table(tmp_path: Path) -> N
     at.close()
 
 
-def test_a_table_that_a_program_serves_is_read_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_a_program_serves_is_read_in_a_thread(tmp_path: Path) -> None:
     write(tmp_path, "proc/diskstats", f"8 0 sda {ROW}\n")
-    monkeypatch.setattr("producers.optional.mounted_over", lambda mountinfo, root: frozenset({"diskstats", "stat"}))
-    at = source(DISKSTATS, host(tmp_path))
+    at = source(DISKSTATS, replace(host(tmp_path), served=frozenset({"proc/diskstats", "proc/stat"})))
     assert isinstance(at, ThreadSource)
     assert read(DISKSTATS, at)["disk.reads", "sda"] == 11450
     at.close()
