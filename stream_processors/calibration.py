@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp, sqrt
+from math import exp, log, sqrt
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +19,8 @@ USUAL_SHAPE: Final = 0.1
 WORTH: Final = 30.0
 """What is known of tails before any score is seen counts as much as so many excesses with a tail of USUAL_SHAPE."""
 SHAPES: Final = (0.0, 0.5)
+SAME: Final = 1 / log(10)
+"""Scale of the tail of -log10 of a tail probability."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +51,28 @@ class Calibration:
         resolution  smallest scale of the tail: on a host that was idle while it was learnt the scores hardly differ,
                     and the least deviation must not look like a miracle
         """
-        ordered = np.sort(scores.astype(np.float64))
-        share = min(MOST_IN_TAIL, EXCESSES / sqrt(len(ordered)))
-        start = float(np.quantile(ordered, 1 - share))
+        ordered, start, share = _split(scores)
         shape, scale = tail_of(ordered[ordered > start] - start)
-        scale = max(scale, resolution)
+        return cls._of(ordered, chance, start=start, share=share, scale=max(scale, resolution), shape=shape)
+
+    @classmethod
+    def fit_means(cls, means: NDArray[Any], chance: float, count: int) -> Calibration:
+        """From held-out means (n,) of -log10 of `count` tail probabilities.
+
+        Their tail needs no shape: -log10 of a tail probability has an exponential tail, by what a tail probability is.
+        So has the mean: with a scale of 1 / ln 10 where all always say the same, and `count` times less where they have
+        nothing in common. The scale that is found is kept between those.
+        """
+        ordered, start, share = _split(means)
+        excesses = ordered[ordered > start] - start
+        found = float(excesses.mean()) if len(excesses) else 0.0
+        scale = min(max(found, SAME / count), SAME)
+        return cls._of(ordered, chance, start=start, share=share, scale=scale, shape=0.0)
+
+    @classmethod
+    def _of(
+        cls, ordered: Floats, chance: float, *, start: float, share: float, scale: float, shape: float
+    ) -> Calibration:
         if chance >= share:
             threshold = float(np.quantile(ordered, 1 - chance))
         else:
@@ -96,6 +115,13 @@ def tail_of(excesses: Floats) -> tuple[float, float]:
     shape = (count * found + WORTH * USUAL_SHAPE) / (count + WORTH)
     shape = min(max(shape, SHAPES[0]), SHAPES[1])
     return shape, mean * (1 - shape)
+
+
+def _split(scores: NDArray[Any]) -> tuple[Floats, float, float]:
+    """Sorted scores, where their tail starts, and the share of them that is in it."""
+    ordered = np.sort(scores.astype(np.float64))
+    share = min(MOST_IN_TAIL, EXCESSES / sqrt(len(ordered)))
+    return ordered, float(np.quantile(ordered, 1 - share)), share
 
 
 def _quantile(chance: float, shape: float) -> float:

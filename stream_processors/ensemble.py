@@ -12,15 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import log10
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stream_processors.calibration import Calibration
 from stream_processors.detectors import DETECTORS, Detector, Floats, Lesson, Singles
-
-FUSED_RESOLUTION: Final = 0.2
 
 
 class Judgement(NamedTuple):
@@ -56,7 +54,7 @@ class Ensemble:
         return cls(
             {name: detector for name, (detector, _) in learnt.items()},
             calibrations,
-            Calibration.fit(fused, chance, FUSED_RESOLUTION),
+            Calibration.fit_means(fused, chance, len(learnt)),
         )
 
     def judge(self, rows: Singles) -> Judgement:
@@ -102,13 +100,13 @@ class Ensemble:
     def restore(cls, arrays: Mapping[str, NDArray[Any]], chance: float) -> Self:
         """The ensemble that `arrays` came from. Raises KeyError or ValueError for others."""
 
-        def calibration(name: str, resolution: float) -> Calibration:
-            return Calibration.fit(np.asarray(arrays[f"scores.{name}"], dtype=np.float64), chance, resolution)
-
         return cls(
             {name: kind.restore(arrays) for name, kind in DETECTORS.items()},
-            {name: calibration(name, kind.RESOLUTION) for name, kind in DETECTORS.items()},
-            calibration("fused", FUSED_RESOLUTION),
+            {
+                name: Calibration.fit(arrays[f"scores.{name}"], chance, kind.RESOLUTION)
+                for name, kind in DETECTORS.items()
+            },
+            Calibration.fit_means(arrays["scores.fused"], chance, len(DETECTORS)),
         )
 
 
