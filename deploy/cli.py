@@ -17,6 +17,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "up": "deploy.commands.up",
     "demo": "deploy.commands.demo",
     "sql": "deploy.commands.sql",
+    "query": "deploy.commands.query",
     "report": "deploy.commands.report",
     "models": "deploy.commands.models",
     "metrics": "deploy.commands.metrics",
@@ -24,6 +25,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "agent": "deploy.commands.agent",
     "worker": "deploy.commands.worker",
     "warehouse": "deploy.commands.warehouse",
+    "alerts": "deploy.commands.alerts",
     "kafka": "deploy.commands.kafka",
     "clickhouse": "deploy.commands.clickhouse",
     "topics": "deploy.commands.topics",
@@ -43,6 +45,7 @@ EXPECTED: Final = frozenset(
         "schemas.recording.RecordingError",
         "sinks.warehouse.store.StoreError",
         "sinks.warehouse.migrate.MigrationError",
+        "sinks.alerts.routing_file.RoutingError",
     }
 )
 

@@ -92,7 +92,7 @@ class Outputs:
         store = Store(settings, timeout_s=5)
         self._stack.callback(store.close)
         try:
-            apply(store, migrations(), Layout(store.database))
+            apply(store, migrations(), Layout(store.database, store.cluster))
         except (StoreError, MigrationError) as error:
             print(f"the truth does not go to ClickHouse: {error}", file=sys.stderr)
             return

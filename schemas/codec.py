@@ -19,7 +19,20 @@ from fastavro.schema import fingerprint, parse_schema, to_parsing_canonical_form
 from numpy.typing import NDArray
 
 from schemas.catalogue import SUBSYSTEMS, Metric, metrics_of, schema_text
-from schemas.records import DeadLetter, DetectorScore, Episode, Event, Evidence, Record, StateRecord, Telemetry, Verdict
+from schemas.records import (
+    Alert,
+    DeadLetter,
+    Delivery,
+    DetectorScore,
+    Episode,
+    Event,
+    Evidence,
+    Feedback,
+    Record,
+    StateRecord,
+    Telemetry,
+    Verdict,
+)
 from schemas.versions import published
 
 MARKER: Final = b"\xc3\x01"
@@ -43,7 +56,11 @@ RESULT_SCHEMAS: Final[Mapping[str, type]] = {
     "dead": DeadLetter,
     "state": StateRecord,
     "event": Event,
+    "alert": Alert,
+    "delivery": Delivery,
+    "feedback": Feedback,
 }
+Result = Verdict | Episode | DeadLetter | StateRecord | Event | Alert | Delivery | Feedback
 
 
 class Rejected(Exception):
@@ -124,7 +141,7 @@ def decode_telemetry(data: bytes | None) -> Telemetry:
 
 @cache
 def current_schema(name: str) -> Schema:
-    """Current schema `name` (a subsystem, verdict, anomaly, dead, state or event)."""
+    """Current schema `name` (a subsystem, or one of RESULT_SCHEMAS)."""
     raw = json.loads(schema_text(name))
     metrics = tuple(metrics_of(name, raw)) if name in SUBSYSTEMS else ()
     return Schema(name, _parsed(raw), MARKER + schema_fingerprint(raw), metrics)
@@ -255,7 +272,7 @@ def _matrices(
 _NAMES: Final[Mapping[type, str]] = {kind: name for name, kind in RESULT_SCHEMAS.items()}
 
 
-def _result_dict(record: Verdict | Episode | DeadLetter | StateRecord | Event) -> dict[str, Any]:
+def _result_dict(record: Result) -> dict[str, Any]:
     body: dict[str, Any] = {name: getattr(record, name) for name in record.__slots__}
     if isinstance(record, Verdict):
         body["scores"] = [{name: getattr(score, name) for name in DetectorScore.__slots__} for score in record.scores]
@@ -269,7 +286,7 @@ def _result_dict(record: Verdict | Episode | DeadLetter | StateRecord | Event) -
     return body
 
 
-def _result(values: dict[str, Any], schema: Schema) -> Verdict | Episode | DeadLetter | StateRecord | Event:
+def _result(values: dict[str, Any], schema: Schema) -> Result:
     kind = RESULT_SCHEMAS[schema.name]
     if kind is Verdict:
         values["scores"] = tuple(DetectorScore(**score) for score in values["scores"])
@@ -280,7 +297,9 @@ def _result(values: dict[str, Any], schema: Schema) -> Verdict | Episode | DeadL
         _check_event(values)
     elif kind is StateRecord:
         values["arrays"] = {name: _array(name, array) for name, array in values["arrays"].items()}
-    record: Verdict | Episode | DeadLetter | StateRecord | Event = kind(**values)
+    elif kind in (Alert, Delivery):
+        values |= {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+    record: Result = kind(**values)
     return record
 
 

@@ -137,6 +137,78 @@ class Event:
     agent: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """A state of an alert; identity (key, revision), the highest revision counts. Fields as in alert.avsc."""
+
+    key: str
+    id: str
+    revision: int
+    state: str
+    scope: str
+    severity: str
+    peak_severity: float
+    since_ns: int
+    updated_ns: int
+    time_ns: int
+    summary: str
+    group: str = ""
+    parent: str | None = None
+    host: str = ""
+    hosts: tuple[str, ...] = ()
+    host_count: int = 1
+    labels: Mapping[str, str] = field(default_factory=dict)
+    subsystem: str = ""
+    cause: str | None = None
+    resolved_ns: int | None = None
+    episodes: tuple[str, ...] = ()
+    description: str = ""
+    evidence: tuple[str, ...] = ()
+    checks: tuple[str, ...] = ()
+    remedy: str = ""
+    links: Mapping[str, str] = field(default_factory=dict)
+    receivers: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One try to tell a receiver of alerts; identity (id, attempt). Fields as in delivery.avsc."""
+
+    id: str
+    attempt: int
+    time_ns: int
+    receiver: str
+    channel: str
+    status: str
+    latency_ms: float
+    alert: str
+    state: str
+    revision: int
+    code: int | None = None
+    error: str = ""
+    alerts: tuple[str, ...] = ()
+    count: int = 1
+    digest: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """What a person says of an alert; identity id. Fields as in feedback.avsc."""
+
+    id: str
+    time_ns: int
+    alert: str
+    verdict: str
+    host: str = ""
+    subsystem: str = ""
+    cause: str | None = None
+    episode: str = ""
+    until_ns: int | None = None
+    by: str = ""
+    note: str = ""
+
+
 EVENT_KINDS: Mapping[str, str] = {
     "xid": "an error that the NVIDIA driver reports by number",
     "gpu_lost": "a GPU that does not answer any more, or fell off the bus",
@@ -203,4 +275,4 @@ def state_key(host: str, slot: str) -> bytes:
     return f"{host}\0{slot}".encode()
 
 
-Record = Telemetry | Verdict | Episode | DeadLetter | StateRecord | Event
+Record = Telemetry | Verdict | Episode | DeadLetter | StateRecord | Event | Alert | Delivery | Feedback

@@ -95,7 +95,10 @@ class KafkaSettings(Settings):
 
 @dataclass(frozen=True, slots=True)
 class ClickHouseSettings(Settings):
-    """How to reach ClickHouse over HTTP. The local server also takes the password of its read-only user `reader`."""
+    """How to reach ClickHouse over HTTP. The local server also takes the password of its read-only user `reader`.
+
+    cluster  name of a replicated cluster that has the tables on every node; empty for a single node
+    """
 
     SECTION = "clickhouse"
     host: str = "127.0.0.1"
@@ -105,9 +108,15 @@ class ClickHouseSettings(Settings):
     reader_password: Secret = Secret("")
     database: str = "reveal"
     secure: bool = False
+    cluster: str = ""
 
     def check(self) -> None:
         self.require(ports=("port",))
+        # It becomes part of the DDL, which takes no parameters.
+        if not all(letter.isalnum() or letter in "_-.{}" for letter in self.cluster):
+            raise SettingsError(
+                f"[clickhouse] cluster must be a name of letters, digits, _, - and ., not {self.cluster!r}"
+            )
 
 
 VIRTUAL_INTERFACES: Final = tuple(
@@ -276,21 +285,86 @@ class WorkerSettings(Settings):
 
 @dataclass(frozen=True, slots=True)
 class WarehouseSettings(Settings):
-    """The ClickHouse sink."""
+    """The ClickHouse sink.
+
+    listen          host:port of its /metrics and /healthz; empty serves nothing
+    *_days          how long rows are kept, counted from when they were stored: telemetry a second, a minute and an
+                    hour, every sample of the minutes around episodes, verdicts, episodes and what is of them, events,
+                    dead letters
+    rollup_s        time between two looks for minutes to sum up; hours are summed up every tenth time
+    samples_before_s, samples_after_s, samples_most_s
+                    of which time before and after an episode every sample is kept, and how long at most; 0 at most
+                    keeps none
+    """
 
     SECTION = "warehouse"
     group: str = "reveal-warehouse"
     instance: str = "warehouse-1"
+    listen: str = "127.0.0.1:19102"
     batch_rows: int = 50_000
     batch_s: float = 0.25
     telemetry_days: int = 7
+    minute_days: int = 30
+    hour_days: int = 400
+    sample_days: int = 90
     verdict_days: int = 30
     episode_days: int = 365
     event_days: int = 90
+    dead_letter_days: int = 30
+    rollup_s: float = 60.0
+    samples_before_s: int = 60
+    samples_after_s: int = 60
+    samples_most_s: int = 900
 
     def check(self) -> None:
-        days = ("telemetry_days", "verdict_days", "episode_days", "event_days")
-        self.require(positive=("batch_rows", "batch_s", *days))
+        days = tuple(item.name for item in fields(self) if item.name.endswith("_days"))
+        self.require(positive=("batch_rows", "batch_s", "rollup_s", *days))
+        for name in ("samples_before_s", "samples_after_s", "samples_most_s"):
+            if getattr(self, name) < 0:
+                raise SettingsError(f"[warehouse] {name} must not be below zero")
+        self.address()
+
+    def address(self) -> tuple[str, int] | None:
+        """Where to listen, None for nowhere. Raises SettingsError."""
+        if not self.listen:
+            return None
+        host, colon, port = self.listen.rpartition(":")
+        if not colon or not host or not port.isdecimal() or not int(port) <= 65535:
+            raise SettingsError(f"[warehouse] listen must be host:port, or empty for none, not {self.listen!r}")
+        return host.strip("[]"), int(port)
+
+
+@dataclass(frozen=True, slots=True)
+class AlertsSettings(Settings):
+    """The alert fan-out. Of the instances of one `group` one works; each has an `instance` name of its own.
+
+    routing         file with receivers and routes; an empty one tells the log only
+    http_host, http_port
+                    where /metrics, /healthz and /feedback are served; port 0 serves nothing
+    feedback_secret, feedback_url
+                    signs the feedback links in alerts, and the URL at which people reach this page; without a secret
+                    there are no links and no page
+    expected_days   for how long a kind of episode that somebody says is expected is not told again
+    """
+
+    SECTION = "alerts"
+    group: str = "reveal-alerts"
+    instance: str = "alerts-1"
+    routing: str = ""
+    http_host: str = "127.0.0.1"
+    http_port: int = 19103
+    feedback_secret: Secret = Secret("")
+    feedback_url: str = ""
+    expected_days: float = 7.0
+
+    def check(self) -> None:
+        self.require(positive=("expected_days",))
+        if not 0 <= self.http_port <= 65535:
+            raise SettingsError(f"[alerts] http_port must be a port, or 0 for none, not {self.http_port}")
+        if self.feedback_secret and len(self.feedback_secret) < 16:
+            raise SettingsError("[alerts] feedback_secret must have at least 16 characters")
+        if self.feedback_url and not self.feedback_url.startswith(("http://", "https://")):
+            raise SettingsError("[alerts] feedback_url must begin with https:// or http://")
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,6 +395,7 @@ SECTIONS: Mapping[str, type[Settings]] = {
         PipelineSettings,
         WorkerSettings,
         WarehouseSettings,
+        AlertsSettings,
         StackSettings,
     )
 }

@@ -17,6 +17,10 @@ CONTROL: Final = "reveal.control"
 VERDICTS: Final = "reveal.verdicts"
 ANOMALIES: Final = "reveal.anomalies"
 DEAD: Final = "reveal.dead"
+ALERTS: Final = "reveal.alerts"
+ALERT_STATE: Final = "reveal.alert-state"
+DELIVERIES: Final = "reveal.deliveries"
+FEEDBACK: Final = "reveal.feedback"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +34,9 @@ class TopicSpec:
 
 
 def topic_table(partitions: int, replication: int = -1) -> tuple[TopicSpec, ...]:
-    """All topics. They have the same number of partitions and are keyed by host, so that one worker gets all of a
-    host and writes its results and state to the partition of the same number.
+    """All topics. Those of hosts have the same number of partitions and are keyed by host, so that one worker gets all
+    of a host and writes its results and state to the partition of the same number. The state of the alerts has one
+    partition: who owns it is the one alert service that works, and sees all hosts.
     """
     delete = {"cleanup.policy": "delete"}
     # The time of arrival at the broker tells a backlog from fresh messages, whatever the hosts' clocks say.
@@ -65,4 +70,8 @@ def topic_table(partitions: int, replication: int = -1) -> tuple[TopicSpec, ...]
         TopicSpec(VERDICTS, partitions, {**delete, "retention.ms": str(7 * DAY_MS)}, replication),
         TopicSpec(ANOMALIES, partitions, {**delete, "retention.ms": str(30 * DAY_MS)}, replication),
         TopicSpec(DEAD, partitions, {**delete, "retention.ms": str(7 * DAY_MS)}, replication),
+        TopicSpec(ALERTS, partitions, {**delete, "retention.ms": str(30 * DAY_MS)}, replication),
+        TopicSpec(ALERT_STATE, 1, compacted, replication),
+        TopicSpec(DELIVERIES, partitions, {**delete, "retention.ms": str(7 * DAY_MS)}, replication),
+        TopicSpec(FEEDBACK, partitions, {**delete, "retention.ms": str(365 * DAY_MS)}, replication),
     )

@@ -103,12 +103,24 @@ def quote(value: str) -> str:
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-class Insert:
-    """Rows on their way into a table, as bytes of the INSERT's format. Ends with `finish` or `cancel`."""
+_FAILED_INSERTS = "SELECT sum(value) FROM system.events WHERE event = 'FailedInsertQuery'"
+_LAST_ERROR = (
+    "SELECT concat('Code: ', toString(code), '. DB::Exception: ', last_error_message, '. (', name, ')') "
+    "FROM system.errors ORDER BY last_error_time DESC LIMIT 1"
+)
 
-    def __init__(self, connection: Any, handle: Any) -> None:
+
+class Insert:
+    """Rows on their way into a table, as bytes of the INSERT's format. Ends with `finish` or `cancel`.
+
+    The engine says of an insert whose last step fails, such as on a full disk, that it is done. Only its own count of
+    failures tells; so an insert beside which another one failed counts as failed as well, which costs a repetition.
+    """
+
+    def __init__(self, connection: Any, handle: Any, failed_before: bytes) -> None:
         self._connection = connection
         self._handle = handle
+        self._failed_before = failed_before
 
     def append(self, data: bytes) -> None:
         """Raises QueryError if the engine cannot read the rows."""
@@ -120,9 +132,12 @@ class Insert:
     def finish(self) -> Result:
         """Commits. Raises QueryError."""
         try:
-            return Result.of(self._connection.insert_done(self._handle), b"")
+            result = Result.of(self._connection.insert_done(self._handle), b"")
+            if _failed_inserts(self._connection) != self._failed_before:
+                raise RuntimeError(self._connection.query(_LAST_ERROR, "TSVRaw").bytes().decode().strip())
         except RuntimeError as error:
             raise QueryError.from_engine(str(error)) from None
+        return result
 
     def cancel(self) -> None:
         """Drops the rows that are not committed yet."""
@@ -130,6 +145,11 @@ class Insert:
             self._connection.insert_cancel(self._handle)
         except RuntimeError as error:
             raise QueryError.from_engine(str(error)) from None
+
+
+def _failed_inserts(connection: Any) -> bytes:
+    """How many inserts have failed, in the engine's own digits."""
+    return bytes(connection.query(_FAILED_INSERTS, "TSVRaw").bytes())
 
 
 class Connection:
@@ -159,7 +179,8 @@ class Connection:
     def insert(self, sql: str, input_format: str) -> Insert:
         """Starts an INSERT (without FORMAT clause or rows). Raises QueryError."""
         try:
-            return Insert(self._raw, self._raw.send_insert(sql, input_format))
+            failed_before = _failed_inserts(self._raw)
+            return Insert(self._raw, self._raw.send_insert(sql, input_format), failed_before)
         except RuntimeError as error:
             raise QueryError.from_engine(str(error)) from None
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import ExitStack
+from importlib import metadata
 from typing import Final
 
 HELP: Final = "write what the topics carry into ClickHouse"
+UPKEEP_S: Final = 300.0
+JOIN_S: Final = 2.0
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -29,8 +33,11 @@ def run(args: argparse.Namespace) -> int:
     from deploy.ready import ReadyFile  # noqa: PLC0415
     from schemas.settings import ClickHouseSettings, KafkaSettings, WarehouseSettings, load  # noqa: PLC0415
     from sinks.warehouse.consumer import Sink, SinkError  # noqa: PLC0415
+    from sinks.warehouse.endpoint import Endpoint  # noqa: PLC0415
+    from sinks.warehouse.excerpt import Excerpt  # noqa: PLC0415
     from sinks.warehouse.migrate import MigrationError, bring_up_to_date  # noqa: PLC0415
     from sinks.warehouse.store import Store  # noqa: PLC0415
+    from sinks.warehouse.upkeep import Upkeep  # noqa: PLC0415
 
     logs.configure(args.environ)
     # Their warnings come at every try and say less than ours.
@@ -46,12 +53,34 @@ def run(args: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     store = Store(clickhouse)
-    try:
-        if bring_up_to_date(store, settings, stop) and not args.migrate_only:
-            Sink(kafka, settings, store, stop=stop, beat=ReadyFile(args.environ).beat).run()
-    except (MigrationError, SinkError) as error:
-        print(f"reveal warehouse: {error}", file=sys.stderr)
-        return 1
-    finally:
-        store.close()
+    with ExitStack() as closing:
+        closing.callback(store.close)
+        try:
+            if not bring_up_to_date(store, settings, stop) or args.migrate_only:
+                return 0
+            sink = Sink(kafka, settings, store, stop=stop, beat=ReadyFile(args.environ).beat)
+            upkeep = Upkeep(
+                # Sums of an hour of a whole fleet take their time.
+                Store(clickhouse, timeout_s=UPKEEP_S),
+                settings,
+                Excerpt(kafka, settings.group),
+                leads=sink.leads,
+                stop=stop,
+            )
+            if (address := settings.address()) is not None:
+                version = metadata.version("reveal")
+                try:
+                    endpoint = Endpoint(*address, lambda: sink.status(version, upkeep.counts))
+                except OSError as error:
+                    log.warning("no /metrics: %s cannot be had: %s", settings.listen, error.strerror)
+                else:
+                    log.info("serving http://%s:%d/metrics", address[0], endpoint.port)
+                    closing.callback(endpoint.close)
+            upkeep.start()
+            closing.callback(upkeep.join, JOIN_S)
+            closing.callback(stop.set)
+            sink.run()
+        except (MigrationError, SinkError) as error:
+            print(f"reveal warehouse: {error}", file=sys.stderr)
+            return 1
     return 0

@@ -85,6 +85,7 @@ class Stack:
             ServiceSpec("agent", reveal_argv("agent"), agent, after=("topics",), beats=True),
             ServiceSpec("worker", reveal_argv("worker"), worker, after=("topics",), beats=True),
             ServiceSpec("warehouse", reveal_argv("warehouse"), environ, after=("topics", "clickhouse"), beats=True),
+            ServiceSpec("alerts", reveal_argv("alerts", "run"), environ, after=("topics",), beats=True),
         )
 
 

@@ -24,6 +24,10 @@ identity.
     evidence_log                episode, revision, rank                  the later offset
     events_log                  host, session, sequence                  the later offset
     dead_letters_log            topic, partition, offset, reason         the later offset
+    models_log                  host, version, learnt_to                 the later offset
+    telemetry_minute_log, _hour host, metric, minute or hour             the one with more samples
+    episode_samples_log         episode, metric, instance, begin         either
+    episode_spans_log           episode                                  the later stored
 
 ClickHouse drops the others when it merges parts, and until then the views of the plain names (`telemetry`,
 `verdicts`, ...) read with FINAL, so that a reader sees each thing once, always, also a moment after a duplicate came.
@@ -32,7 +36,15 @@ An identity never spans two days of a table, so that its duplicates meet in one 
 
 One insert is one table and one day, and is confirmed before the next: a day is there whole or not at all.
 
+What is computed from rows, the sums of minutes and hours, is computed from the views, never from what is inserted: so
+it is right although rows come twice. One sink of the group does that, and copies the samples around episodes, in a
+thread of its own; what it has to do follows from the tables, so nothing is forgotten when it dies.
+
 What is where: `messages` judges bytes, `seconds` reduces telemetry, `rows` shapes tables, `lanes` gathers batches,
-`rejects` caps dead letters, `consumer` alone knows Kafka, `store` alone knows ClickHouse, `migrate` owns the DDL in
-`migrations/`. To add a table: a migration with the log and its view, a function in `rows`, a line in the table above.
+`rejects` caps dead letters, `consumer` and `excerpt` alone know Kafka, `store` alone knows ClickHouse, `migrate` owns
+the DDL in `migrations/`, `upkeep` has `rollups` and `samples` done, `endpoint` serves the `status`, `preset` reads the
+queries in `presets/`.
+
+To add a table: a migration with the log and its view, a function in `rows`, a line in the table above, its retention in
+`migrate`.
 """

@@ -8,9 +8,11 @@ that the group does not take this member for dead.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -19,11 +21,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from schemas.codec import Rejected, encode
 from schemas.records import DeadLetter
 from schemas.settings import KafkaSettings, WarehouseSettings
-from schemas.topics import DEAD
+from schemas.topics import DEAD, MODELS, TELEMETRY
 from sinks.warehouse.lanes import Batch, Lane, Partition
-from sinks.warehouse.messages import SUBSYSTEM_OF, TOPICS, Accepted, Message, process_message, unusable_letter
+from sinks.warehouse.messages import SUBSYSTEM_OF, TOPICS, Accepted, Message, is_kept, process_message, unusable_letter
 from sinks.warehouse.rejects import Rejects
-from sinks.warehouse.rows import split_unusable
+from sinks.warehouse.rows import Insert, split_unusable
+from sinks.warehouse.status import Status
 from sinks.warehouse.store import Store, StoreError
 
 LOG: Final = logging.getLogger(__name__)
@@ -32,7 +35,12 @@ POLL_S: Final = 0.2
 FETCH: Final = 500
 COMMIT_S: Final = 0.5
 REPORT_S: Final = 10.0
+LAG_S: Final = 1.0
+COMMITTED_S: Final = 5.0
+LAST_COMMIT_S: Final = 3.0
 BACKOFF_S: Final = (0.1, 2.0)
+LEADING: Final = (next(iter(TELEMETRY.values())), 0)
+"""Who owns this partition does what one sink of the group has to do."""
 
 
 class SinkError(Exception):
@@ -50,7 +58,8 @@ class Unavailable(Exception):
 class Sink:
     """Consumes the telemetry, result and dead-letter topics into a store, until told to stop.
 
-    beat is called at every turn of the loop, also while waiting; clock is a steady one, in seconds.
+    beat is called at every turn of the loop, also while waiting; clock is a steady one, wall that of the day, both in
+    seconds. `leads` is set while this sink is the one of the group that does what one has to do.
     """
 
     def __init__(
@@ -62,9 +71,13 @@ class Sink:
         stop: threading.Event,
         beat: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
+        self.leads = threading.Event()
         self._kafka = kafka
+        self._instance = settings.instance
         self._store = store
+        self._wall = wall
         self._stop = stop
         self._beat = beat
         self._clock = clock
@@ -76,7 +89,15 @@ class Sink:
         self._stored: dict[Partition, int] = {}
         self._committed_at = self._reported_at = clock()
         self._rows = self._messages = self._capped = 0
-        self._away = False
+        self._total: Counter[str] = Counter()
+        self._stored_rows: Counter[str] = Counter()
+        self._insert_s = 0.0
+        self._behind: dict[str, int] = {}
+        self._behind_at = -math.inf
+        self._turned = clock()
+        self._waiting = ""
+        self._next: dict[Partition, int] = {}
+        self._away = self._committing = False
         self._warned: dict[str, float] = {}
         self._producer: Any = None
         self._consumer = Consumer(
@@ -113,19 +134,45 @@ class Sink:
                     if lane.wait(self._clock()) == 0:
                         self._write(lane)
                 self._commit_sometimes()
+                self._look_behind()
                 self._report()
             self._write_once()
         except Stopped:
             LOG.info("told to stop while waiting: what is held will be read again")
         finally:
-            self._commit_held()
+            self._commit_last()
             self._consumer.close()
+            self.leads.clear()
             LOG.info("stopped")
+
+    def status(self, version: str = "", upkeep: Mapping[str, int] | None = None) -> Status:
+        """What is known now; from any thread."""
+        batches = [lane.batch for lane in self._lanes] + [batch for batch in (self._written,) if batch is not None]
+        oldest_ms = min(batch.oldest_ms for batch in batches)
+        return Status(
+            instance=self._instance,
+            version=version,
+            messages=self._total["messages"],
+            rows=dict(self._stored_rows),
+            inserts=self._total["inserts"],
+            insert_s=self._insert_s,
+            failures=self._total["failures"],
+            rejected=dict(self._rejects.counts),
+            capped=self._rejects.capped,
+            lost=self._total["lost"],
+            lag=dict(self._behind),
+            lag_s=max(0.0, self._wall() - oldest_ms / 1000) if math.isfinite(oldest_ms) else 0.0,
+            waiting=self._waiting,
+            leads=self.leads.is_set(),
+            upkeep=dict(upkeep or {}),
+            turn_s=self._clock() - self._turned,
+        )
 
     # Reading
 
     def _poll(self, wait_s: float) -> None:
         self._beat()
+        self._turned = self._clock()
         first = self._consumer.poll(wait_s)
         if first is None:
             return
@@ -141,9 +188,14 @@ class Sink:
         message = Message(raw.topic(), raw.partition(), raw.offset(), time_ms if kind else 0, raw.key(), raw.value())
         lane = self._telemetry if message.topic in SUBSYSTEM_OF else self._results
         self._messages += 1
+        self._total["messages"] += 1
+        self._follow(message)
         now = self._clock()
         try:
-            lane.accept(process_message(message), message.topic, now)
+            if is_kept(message):
+                lane.accept(process_message(message), message.topic, now)
+            else:
+                lane.skip(message.topic, message.partition, message.offset)
         except Rejected as error:
             place = f"{message.topic}[{message.partition}] offset {message.offset}"
             self._warn(f"rejected {error.reason}", f"{place} cannot be read: {error}")
@@ -151,6 +203,20 @@ class Sink:
             lane.reject(message.topic, message.partition, message.offset, letter, now)
         if lane.wait(now) == 0 and self._written is None:
             self._write(lane)
+
+    def _follow(self, message: Message) -> None:
+        """Notice what the topic lost before it was read. A compacted topic loses things by design."""
+        place = message.topic, message.partition
+        lost = message.offset - self._next.get(place, message.offset)
+        if lost > 0 and message.topic != MODELS:
+            self._total["lost"] += lost
+            LOG.error(
+                "%d messages of %s[%d] were deleted before they were read: this sink was away for longer than the "
+                "topic keeps them",
+                lost,
+                *place,
+            )
+        self._next[place] = message.offset + 1
 
     # Writing
 
@@ -163,8 +229,7 @@ class Sink:
         try:
             good, bad = split_unusable(batch.accepted)
             for insert in good:
-                self._persist(partial(self._store.insert, insert.table, insert.rows), once)
-                self._rows += insert.rows.num_rows
+                self._persist(partial(self._insert, insert), once)
             letters = [*batch.letters, *self._letters_of(bad)]
             if letters:
                 self._persist(partial(self._send, letters), once)
@@ -175,6 +240,14 @@ class Sink:
             raise
         finally:
             self._written = None
+
+    def _insert(self, insert: Insert) -> None:
+        began = self._clock()
+        self._store.insert(insert.table, insert.rows)
+        self._insert_s += self._clock() - began
+        self._total["inserts"] += 1
+        self._rows += insert.rows.num_rows
+        self._stored_rows[insert.table] += insert.rows.num_rows
 
     def _letters_of(self, bad: Iterable[tuple[Accepted, str]]) -> Iterator[DeadLetter]:
         for item, detail in bad:
@@ -191,8 +264,10 @@ class Sink:
             try:
                 work()
             except (StoreError, Unavailable) as error:
+                self._total["failures"] += 1
                 if once:
                     raise
+                self._waiting = str(error)
                 if self._stop.is_set():
                     raise Stopped from error
                 self._warn("waiting", f"waiting, and trying again: {error}")
@@ -200,6 +275,7 @@ class Sink:
                 backoff, waited = min(longest, 2 * backoff), True
             else:
                 break
+        self._waiting = ""
         if waited:
             LOG.info("stored: going on")
             self._warned.pop("waiting", None)
@@ -212,6 +288,7 @@ class Sink:
             # Each time: a rebalance may bring new ones.
             self._consumer.pause(self._consumer.assignment())
             self._poll(min(POLL_S, left))
+            self._look_behind()
 
     def _send(self, letters: Iterable[DeadLetter]) -> None:
         """Send letters and await their delivery. Raises Unavailable."""
@@ -261,6 +338,7 @@ class Sink:
             if synchronous:
                 self._consumer.commit(offsets=offsets, asynchronous=False)
             else:
+                self._committing = True
                 self._consumer.commit(offsets=offsets, asynchronous=True)
         except KafkaException as error:
             self._commit_done(error.args[0], offsets)
@@ -270,12 +348,35 @@ class Sink:
         if self._stored and not self._away:
             self._commit(synchronous=True)
 
+    def _commit_last(self) -> None:
+        """Commit before the end, and wait for it a little: Kafka may be away without our knowing it yet."""
+        if not self._stored or self._away:
+            return
+        try:
+            self._consumer.pause(self._consumer.assignment())
+            self._commit()
+            until = self._clock() + LAST_COMMIT_S
+            # What is still read here is not committed: it is read again.
+            while self._committing and not self._away and self._clock() < until:
+                self._consumer.poll(POLL_S)
+        except KafkaException as error:
+            LOG.warning("offsets not committed, some rows will be written again: %s", error.args[0].str())
+
     def _commit_done(self, error: KafkaError | None, _: object) -> None:
+        self._committing = False
         if error is not None:
             self._warn("commit", f"offsets not committed, some rows may be written again: {error.str()}")
 
     def _assigned(self, _: object, partitions: list[TopicPartition]) -> None:
         LOG.info("assigned %s", _names(partitions))
+        if any((each.topic, each.partition) == LEADING for each in partitions):
+            self.leads.set()
+        try:
+            committed = self._consumer.committed(partitions, timeout=COMMITTED_S)
+        except KafkaException as error:
+            LOG.warning("cannot tell whether messages were lost meanwhile: %s", error.args[0].str())
+            return
+        self._next |= {(each.topic, each.partition): each.offset for each in committed if each.offset >= 0}
 
     def _revoked(self, _: object, partitions: list[TopicPartition]) -> None:
         """Write and commit what is held, so that the next owner need not do it again; if it fails, it will."""
@@ -296,6 +397,9 @@ class Sink:
                 batch.forget(gone)
         for partition in gone:
             self._stored.pop(partition, None)
+            self._next.pop(partition, None)
+        if LEADING in gone:
+            self.leads.clear()
 
     def _write_once(self) -> None:
         for lane in self._lanes:
@@ -338,7 +442,7 @@ class Sink:
             self._rows,
             self._rows / seconds,
             self._messages,
-            self._lag(),
+            sum(self._behind.values()),
             f", rejected so far: {dict(self._rejects.counts)}" if self._rejects.counts else "",
         )
         if self._rejects.capped > self._capped:
@@ -352,13 +456,17 @@ class Sink:
         self._reported_at = self._clock()
         self._rows = self._messages = 0
 
-    def _lag(self) -> int:
-        lag = 0
+    def _look_behind(self) -> None:
+        """Count what is not read yet, now and then."""
+        now = self._clock()
+        if now - self._behind_at < LAG_S:
+            return
+        self._behind_at = now
+        behind: dict[str, int] = {}
         for place in self._consumer.position(self._consumer.assignment()):
             _, high = self._consumer.get_watermark_offsets(place, cached=True)
-            if high > 0:
-                lag += high - max(0, place.offset)
-        return lag
+            behind[place.topic] = behind.get(place.topic, 0) + max(0, high - max(0, place.offset))
+        self._behind = behind
 
 
 def _names(partitions: Iterable[TopicPartition]) -> str:

@@ -17,13 +17,15 @@ Partition = tuple[str, int]
 class Batch:
     """What is written, and then committed, together.
 
-    offsets  by (topic, partition), the offset after the last message of the batch: what to commit
+    offsets    by (topic, partition), the offset after the last message of the batch: what to commit
+    oldest_ms  Kafka's time of its oldest record, ms since 1970-01-01 UTC; infinite where none is known
     """
 
     accepted: list[Accepted] = field(default_factory=list)
     letters: list[DeadLetter] = field(default_factory=list)
     offsets: dict[Partition, int] = field(default_factory=dict)
     rows: int = 0
+    oldest_ms: float = math.inf
 
     def forget(self, partitions: set[Partition]) -> None:
         """Do not commit these: they belong to another consumer now. Writing their rows does no harm."""
@@ -52,6 +54,8 @@ class Lane:
         """Add a record."""
         self.batch.accepted.append(item)
         self.batch.rows += count_rows(item)
+        if item.time_ms > 0:
+            self.batch.oldest_ms = min(self.batch.oldest_ms, item.time_ms)
         self._passed((topic, item.partition), item.offset, now)
 
     def reject(self, topic: str, partition: int, offset: int, letter: DeadLetter | None, now: float) -> None:
@@ -60,6 +64,10 @@ class Lane:
             self.batch.letters.append(letter)
             self.batch.rows += 1
         self._passed((topic, partition), offset, now)
+
+    def skip(self, topic: str, partition: int, offset: int) -> None:
+        """Pass over a message of which nothing is kept. Nothing is due for it: it is committed with what is."""
+        self.batch.offsets[topic, partition] = offset + 1
 
     def wait(self, now: float) -> float:
         """Seconds until the batch is due: 0 when it is, infinite while there is nothing to write."""
@@ -84,6 +92,7 @@ class Lane:
             batch.letters + later.letters,
             batch.offsets | later.offsets,
             batch.rows + later.rows,
+            min(batch.oldest_ms, later.oldest_ms),
         )
         self._since = -math.inf
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from schemas.codec import Rejected, decode, encode
-from schemas.records import DeadLetter, Episode, Event, Telemetry, Verdict
-from schemas.topics import ANOMALIES, DEAD, EVENTS, TELEMETRY, VERDICTS
+from schemas.records import Alert, DeadLetter, Delivery, Episode, Event, Feedback, StateRecord, Telemetry, Verdict
+from schemas.topics import ALERTS, ANOMALIES, DEAD, DELIVERIES, EVENTS, FEEDBACK, MODELS, TELEMETRY, VERDICTS
 
 SERVICE: Final = "warehouse"
 VALUE_BYTES: Final = 64 << 10
@@ -16,14 +16,20 @@ VALUE_BYTES: Final = 64 << 10
 EARLIEST_NS: Final = 946_684_800_000_000_000  # 2000-01-01
 LATEST_NS: Final = 4_102_444_800_000_000_000  # 2100-01-01
 
-Stored = Telemetry | Verdict | Episode | Event | DeadLetter
+Result = Verdict | Episode | Event | DeadLetter | StateRecord | Alert | Delivery | Feedback
+Stored = Telemetry | Result
 SUBSYSTEM_OF: Final[Mapping[str, str]] = {topic: subsystem for subsystem, topic in TELEMETRY.items()}
-RESULT_KINDS: Final[Mapping[str, type[Verdict] | type[Episode] | type[Event] | type[DeadLetter]]] = {
+RESULT_KINDS: Final[Mapping[str, type[Result]]] = {
     VERDICTS: Verdict,
     ANOMALIES: Episode,
     EVENTS: Event,
     DEAD: DeadLetter,
+    MODELS: StateRecord,
+    ALERTS: Alert,
+    DELIVERIES: Delivery,
+    FEEDBACK: Feedback,
 }
+MODEL: Final = b"model/"
 TOPICS: Final = (*SUBSYSTEM_OF, *RESULT_KINDS)
 
 
@@ -47,6 +53,15 @@ class Accepted:
     partition: int
     offset: int
     time_ms: int
+
+
+def is_kept(message: Message) -> bool:
+    """Whether anything of the message is for the warehouse: of what workers note of their state only the models are.
+    By the key alone, since most of that topic is large.
+    """
+    if message.topic != MODELS:
+        return True
+    return message.value is not None and (message.key or b"").rpartition(b"\0")[2].startswith(MODEL)
 
 
 def process_message(message: Message) -> Accepted:
@@ -88,7 +103,8 @@ def unusable_letter(item: Accepted, detail: str) -> DeadLetter | None:
         if isinstance(record, Telemetry)
         else next(topic for topic, kind in RESULT_KINDS.items() if isinstance(record, kind))
     )
-    message = Message(topic, item.partition, item.offset, item.time_ms, record.host.encode(), encode(record))
+    key = (record.receiver if isinstance(record, Delivery) else record.host).encode()
+    message = Message(topic, item.partition, item.offset, item.time_ms, key, encode(record))
     return dead_letter(message, Rejected("wrong-record", detail))
 
 
@@ -112,8 +128,12 @@ def _check_times(record: object) -> None:
         for row in record.evidence:
             if row.since_ns is not None:
                 _check_time("since_ns", row.since_ns)
-    elif isinstance(record, Event):
+    elif isinstance(record, Event | Delivery):
         _check_time("time", record.time_ns)
+    elif isinstance(record, Alert | Feedback):
+        for name in ("time_ns", "since_ns", "updated_ns", "resolved_ns", "until_ns"):
+            if (value := getattr(record, name, None)) is not None:
+                _check_time(name, value)
 
 
 def _check_time(name: str, value: int) -> None:

@@ -60,7 +60,9 @@ class Migration:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where tables live: a single node (also the embedded engine), or every node of a named cluster."""
+    """Where tables live: a single node (also the embedded engine), or every node of a named cluster, replicated. Each
+    node must know the macros {shard} and {replica}.
+    """
 
     database: str
     cluster: str = ""
@@ -155,12 +157,20 @@ def retention(settings: WarehouseSettings) -> dict[str, int]:
     return {
         "telemetry_log": settings.telemetry_days,
         "batches_log": settings.telemetry_days,
+        "telemetry_minute_log": settings.minute_days,
+        "telemetry_hour_log": settings.hour_days,
         "hosts_log": settings.episode_days,
         "verdicts_log": settings.verdict_days,
         "episodes_log": settings.episode_days,
         "evidence_log": settings.episode_days,
+        "episode_samples_log": settings.sample_days,
+        "episode_spans_log": settings.episode_days,
+        "models_log": settings.episode_days,
         "events_log": settings.event_days,
-        "dead_letters_log": settings.verdict_days,
+        "alerts_log": settings.episode_days,
+        "deliveries_log": settings.event_days,
+        "feedback_log": settings.episode_days,
+        "dead_letters_log": settings.dead_letter_days,
     }
 
 
@@ -189,7 +199,7 @@ def bring_up_to_date(store: Store, settings: WarehouseSettings, stop: threading.
 
     Raises MigrationError, also for a statement that ClickHouse refuses: trying again would not help.
     """
-    layout = Layout(store.database)
+    layout = Layout(store.database, store.cluster)
     pause, said = 0.1, False
     while not stop.is_set():
         try:

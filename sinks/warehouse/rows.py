@@ -5,6 +5,7 @@ The columns are those of the `_log` tables in `migrations/`; the identity of eac
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -16,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from schemas.catalogue import SUBSYSTEMS, catalogue
-from schemas.records import DeadLetter, Episode, Event, Telemetry, Verdict
+from schemas.records import Alert, DeadLetter, Delivery, Episode, Event, Feedback, StateRecord, Telemetry, Verdict
 from sinks.warehouse.messages import LATEST_NS, Accepted
 from sinks.warehouse.seconds import summarise
 
@@ -24,6 +25,7 @@ DAY_MS: Final = 86_400_000
 UNUSABLE: Final = (ArithmeticError, LookupError, TypeError, ValueError, pa.ArrowException)
 
 UTC_MS: Final = pa.timestamp("ms", tz="UTC")
+UTC_S: Final = pa.timestamp("s", tz="UTC")
 WORD: Final = pa.dictionary(pa.int32(), pa.string())
 
 
@@ -154,6 +156,88 @@ EVENTS: Final = pa.schema(
         "kafka_offset": pa.uint64(),
     }
 )
+MODELS: Final = pa.schema(
+    {
+        "host": WORD,
+        "version": pa.int64(),
+        "learnt_from": UTC_S,
+        "learnt_to": UTC_S,
+        "learnt_windows": pa.uint32(),
+        "features": pa.uint32(),
+        "kept": pa.uint32(),
+        "kept_by": _map(pa.uint32()),
+        "bytes": pa.uint32(),
+        "kafka_partition": pa.int32(),
+        "kafka_offset": pa.uint64(),
+    }
+)
+ALERTS: Final = pa.schema(
+    {
+        "key": pa.string(),
+        "id": pa.string(),
+        "revision": pa.int64(),
+        "state": WORD,
+        "scope": WORD,
+        "group": pa.string(),
+        "parent": pa.string(),
+        "host": WORD,
+        "hosts": pa.list_(pa.string()),
+        "host_count": pa.uint32(),
+        "labels": _map(pa.string()),
+        "subsystem": WORD,
+        "cause": WORD,
+        "severity": WORD,
+        "peak_severity": pa.float64(),
+        "since": UTC_MS,
+        "updated": UTC_MS,
+        "resolved": UTC_MS,
+        "time": UTC_MS,
+        "episodes": pa.list_(pa.string()),
+        "summary": pa.string(),
+        "receivers": pa.list_(pa.string()),
+        "reason": pa.string(),
+        "kafka_partition": pa.int32(),
+        "kafka_offset": pa.uint64(),
+    }
+)
+DELIVERIES: Final = pa.schema(
+    {
+        "id": pa.string(),
+        "attempt": pa.int32(),
+        "time": UTC_MS,
+        "receiver": WORD,
+        "channel": WORD,
+        "status": WORD,
+        "code": pa.int32(),
+        "latency_ms": pa.float64(),
+        "error": pa.string(),
+        "alert": pa.string(),
+        "state": WORD,
+        "revision": pa.int64(),
+        "alerts": pa.list_(pa.string()),
+        "count": pa.uint32(),
+        "digest": pa.bool_(),
+        "kafka_partition": pa.int32(),
+        "kafka_offset": pa.uint64(),
+    }
+)
+FEEDBACK: Final = pa.schema(
+    {
+        "id": pa.string(),
+        "time": UTC_MS,
+        "alert": pa.string(),
+        "host": WORD,
+        "subsystem": WORD,
+        "cause": WORD,
+        "episode": pa.string(),
+        "verdict": WORD,
+        "until": UTC_MS,
+        "by": pa.string(),
+        "note": pa.string(),
+        "kafka_partition": pa.int32(),
+        "kafka_offset": pa.uint64(),
+    }
+)
 DEAD_LETTERS: Final = pa.schema(
     {
         "received": UTC_MS,
@@ -194,6 +278,12 @@ def inserts(accepted: Sequence[Accepted]) -> list[Insert]:
     done += _dated("evidence_log", EVIDENCE, "start", chain.from_iterable(map(_evidence, episodes)))
     done += _dated("episodes_log", EPISODES, "start", map(_episode, episodes))
     done += _dated("events_log", EVENTS, "ts", map(_event, by_kind.get(Event, ())))
+    if models := by_kind.get(StateRecord):
+        done.append(Insert("models_log", _table(MODELS, map(_model, models))))
+    done += _dated("alerts_log", ALERTS, "time", map(_alert, by_kind.get(Alert, ())))
+    done += _dated("deliveries_log", DELIVERIES, "time", map(_delivery, by_kind.get(Delivery, ())))
+    if feedback := by_kind.get(Feedback):
+        done.append(Insert("feedback_log", _table(FEEDBACK, map(_feedback, feedback))))
     if dead := by_kind.get(DeadLetter):
         done.append(Insert("dead_letters_log", _table(DEAD_LETTERS, map(_dead_letter, dead))))
     return done
@@ -406,6 +496,70 @@ def _event(item: Accepted) -> Row:
     }
 
 
+def _model(item: Accepted) -> Row:
+    """What the record of a model says of itself. Raises what a manifest of another form trips over."""
+    record = item.record
+    assert isinstance(record, StateRecord)
+    manifest = json.loads(record.manifest)
+    kept = {name: len(record.arrays[f"kept {name}"]) for name in manifest["blocks"]}
+    for name in ("learnt_from", "learnt_to"):
+        if not 0 <= manifest.get(name, 0) < LATEST_NS // 1_000_000_000:
+            raise ValueError(f"{name} {manifest[name]} is not between the years 1970 and 2100")
+    return {
+        "host": record.host,
+        "version": manifest["version"],
+        "learnt_from": manifest.get("learnt_from", 0),
+        "learnt_to": manifest.get("learnt_to", 0),
+        "learnt_windows": manifest.get("learnt_rows", 0),
+        "features": manifest["candidates"],
+        "kept": sum(kept.values()),
+        "kept_by": list(kept.items()),
+        "bytes": sum(array.nbytes for array in record.arrays.values()),
+        "kafka_partition": item.partition,
+        "kafka_offset": item.offset,
+    }
+
+
+def _alert(item: Accepted) -> Row:
+    record = item.record
+    assert isinstance(record, Alert)
+    return {
+        **{name: getattr(record, name) for name in ALERTS.names if name in Alert.__slots__},
+        "labels": list(record.labels.items()),
+        **_times(record, "since", "updated", "resolved", "time"),
+        "kafka_partition": item.partition,
+        "kafka_offset": item.offset,
+    }
+
+
+def _delivery(item: Accepted) -> Row:
+    record = item.record
+    assert isinstance(record, Delivery)
+    return {
+        **{name: getattr(record, name) for name in DELIVERIES.names if name in Delivery.__slots__},
+        **_times(record, "time"),
+        "kafka_partition": item.partition,
+        "kafka_offset": item.offset,
+    }
+
+
+def _feedback(item: Accepted) -> Row:
+    record = item.record
+    assert isinstance(record, Feedback)
+    return {
+        **{name: getattr(record, name) for name in FEEDBACK.names if name in Feedback.__slots__},
+        **_times(record, "time", "until"),
+        "kafka_partition": item.partition,
+        "kafka_offset": item.offset,
+    }
+
+
+def _times(record: object, *names: str) -> Row:
+    """Times of a record in ms, by the names that columns have."""
+    values = {name: getattr(record, f"{name}_ns") for name in names}
+    return {name: None if value is None else value // 1_000_000 for name, value in values.items()}
+
+
 def _dead_letter(item: Accepted) -> Row:
     record = item.record
     assert isinstance(record, DeadLetter)
@@ -430,6 +584,10 @@ def _table(schema: Any, rows: Iterable[Row]) -> pa.Table:
     for field in schema:
         values = [row[field.name] for row in listed]
         # Arrow fills a dictionary type only by encoding.
-        plain = pa.array(values, pa.string()).dictionary_encode() if field.type == WORD else None
-        columns.append(pa.array(values, field.type) if plain is None else plain)
+        columns.append(dictionary(values) if field.type == WORD else pa.array(values, field.type))
     return pa.table(columns, schema=schema)
+
+
+def dictionary(values: Sequence[str | None]) -> Any:
+    """Words as an Arrow column of type WORD."""
+    return pa.array(values, pa.string()).dictionary_encode()

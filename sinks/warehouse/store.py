@@ -48,10 +48,14 @@ class Result:
 
 
 class Store:
-    """One ClickHouse database. Connects at the first use and again after a loss; for one thread."""
+    """One ClickHouse database. Connects at the first use and again after a loss; for one thread.
+
+    cluster  name of the cluster that has its tables on every node; empty for a single node
+    """
 
     def __init__(self, settings: ClickHouseSettings, *, timeout_s: float = 10.0) -> None:
         self.database = settings.database
+        self.cluster = settings.cluster
         self._settings = settings
         self._timeout_s = timeout_s
         self._client: Any = None
@@ -84,6 +88,14 @@ class Store:
 
         result: Result = self._do(read)
         return result
+
+    def document(self, sql: str, parameters: Mapping[str, Any], format_: str, *, database: str = "") -> bytes:
+        """Result of a query as one document of ClickHouse's format, such as Parquet. Raises StoreError."""
+        settings = {"database": database} if database else {}
+        found: bytes = self._do(
+            lambda client: client.raw_query(sql, dict(parameters), settings, format_, use_database=False)
+        )
+        return found
 
     def close(self) -> None:
         """Let go of the connections."""

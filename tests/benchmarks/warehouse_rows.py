@@ -17,6 +17,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,12 +27,13 @@ from schemas.codec import encode
 from schemas.records import Telemetry
 from schemas.settings import ClickHouseSettings
 from schemas.topics import TELEMETRY
-from sinks.warehouse.messages import Message, process_message
+from sinks.warehouse.messages import Accepted, Message, process_message
 from sinks.warehouse.migrate import Layout, apply, migrations
 from sinks.warehouse.rows import Insert, inserts, telemetry_inserts
+from sinks.warehouse.samples import sample_inserts
 from sinks.warehouse.store import Store
 from tests.clickhouse_fixture import ClickHouseProcess
-from tests.unit.sinks.examples import verdict
+from tests.unit.sinks.examples import episode, event, letter, verdict
 
 BATCH_ROWS = 50_000
 WIDTHS = {"host": 1, "core": 24, "node": 2, "interface": 4, "disk": 4}
@@ -108,6 +110,31 @@ def measure(store: Store, repeat: int = 7) -> dict[str, float]:
     }
 
 
+def measure_tables(store: Store, repeat: int = 5) -> dict[str, tuple[int, float, float]]:
+    """By table: rows of a batch, rows a second of the insert alone, and with the shaping."""
+    telemetry = [process_message(message) for message in messages(BATCH_ROWS)]
+    groups: list[list[Accepted]] = [
+        telemetry,
+        [Accepted(verdict(f"h{n % 500}", n // 500), 0, n, 0) for n in range(10_000)],
+        [Accepted(episode(f"h{n}", 1), 0, n, 0) for n in range(5_000)],
+        [Accepted(event(f"h{n % 500}", n // 500), 0, n, 0) for n in range(10_000)],
+        [Accepted(letter(n), 0, n, 0) for n in range(10_000)],
+    ]
+    found = {}
+    for group in groups:
+        parts = inserts(group)
+        shape = timed(partial(inserts, group), repeat) / sum(part.rows.num_rows for part in parts)
+        for part in parts:
+            rows = part.rows.num_rows
+            took = timed(partial(store.insert, part.table, part.rows), repeat)
+            found[part.table] = (rows, rows / took, rows / (took + shape * rows))
+    samples = sample_inserts("e1", [item.record for item in telemetry[:400] if isinstance(item.record, Telemetry)])
+    for part in samples:
+        took = timed(partial(store.insert, part.table, part.rows), repeat)
+        found[part.table] = (part.rows.num_rows, part.rows.num_rows / took, part.rows.num_rows / took)
+    return found
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures and prints; status 1 when inserts are slower than the budget."""
     parser = argparse.ArgumentParser(prog="warehouse_rows", description=__doc__.splitlines()[0] if __doc__ else None)
@@ -121,6 +148,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         store = Store(ClickHouseSettings(host=host, port=int(port), database=name))
         try:
             figures = measure(store)
+            tables = measure_tables(store)
             store.command(f"DROP DATABASE `{name}`")
         finally:
             store.close()
@@ -131,6 +159,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         for key, value in figures.items():
             print(f"{key:<20} {value:>14,.2f}")
+        for table, (rows, alone, shaped) in tables.items():
+            print(f"{table:<20} {alone:>14,.0f} rows/s, {shaped:,.0f} with shaping, batches of {rows:,}")
         print(f"budget: insert at least {BUDGET:,} rows/s")
     return 0 if figures["insert_rows_per_s"] >= BUDGET else 1
 

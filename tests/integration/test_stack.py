@@ -122,7 +122,7 @@ def test_first_start_to_clean_stop(up: Up) -> None:
     up.wait_ready()
     up.wait_windows(3)
     pids = up.pids()
-    assert len(pids) == 5
+    assert len(pids) == 6
 
     second = reveal(up.environ, "up")
     assert second.returncode == 2
@@ -140,8 +140,8 @@ def test_first_start_to_clean_stop(up: Up) -> None:
     assert not any(map(psutil.pid_exists, pids))
     assert up.state.state == "stopped"
     stopped = re.findall(r"  (\w+) +stopped$", up.output, re.MULTILINE)
-    assert sorted(stopped) == ["agent", "clickhouse", "kafka", "warehouse", "worker"]
-    assert stopped.index("kafka") > max(stopped.index(name) for name in ("agent", "worker", "warehouse"))
+    assert sorted(stopped) == ["agent", "alerts", "clickhouse", "kafka", "warehouse", "worker"]
+    assert stopped.index("kafka") > max(stopped.index(name) for name in ("agent", "worker", "warehouse", "alerts"))
     assert stopped.index("clickhouse") > stopped.index("warehouse")
     assert reveal(up.environ, "up", "--status").returncode == 1
 

@@ -72,6 +72,7 @@ class Bench:
     name: str = field(default_factory=lambda: f"t{uuid.uuid4().hex[:12]}")
     sinks: list[subprocess.Popen[bytes]] = field(default_factory=list)
     port: int = 0
+    more: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.port = self.port or self.clickhouse.port
@@ -96,6 +97,8 @@ class Bench:
             "REVEAL_CLICKHOUSE_PORT": str(self.port),
             "REVEAL_CLICKHOUSE_DATABASE": self.name,
             "REVEAL_WAREHOUSE_GROUP": self.name,
+            "REVEAL_WAREHOUSE_LISTEN": "",
+            **self.more,
             **more,
         }
 
@@ -161,7 +164,8 @@ class Bench:
         try:
             wait_for(right, timeout_s, "the expected counts")
         except AssertionError:
-            raise AssertionError(f"expected {wanted}, found {found}; the sink says:\n{self.log()[-3000:]}") from None
+            log = self.log() if (self.directory / "sink.log").exists() else ""
+            raise AssertionError(f"expected {wanted}, found {found}; the sink says:\n{log[-3000:]}") from None
 
     def close(self) -> None:
         for sink in self.sinks:
@@ -195,14 +199,13 @@ def test_migrations_up_again_down_and_up(bench: Bench) -> None:
     assert apply(bench.store, steps, layout) == list(steps)
     assert apply(bench.store, steps, layout) == []
     assert recorded(bench.store, layout) == {step.number: step.checksum for step in steps}
-    assert len(apply_retention(bench.store, retention(WarehouseSettings()), layout)) == 8
+    assert len(apply_retention(bench.store, retention(WarehouseSettings()), layout)) == len(
+        retention(WarehouseSettings())
+    )
     assert apply_retention(bench.store, retention(WarehouseSettings()), layout) == []
-    assert apply_retention(bench.store, retention(WarehouseSettings(verdict_days=3)), layout) == [
-        "verdicts_log",
-        "dead_letters_log",
-    ]
-    assert apply_retention(bench.store, retention(WarehouseSettings(verdict_days=3, event_days=4)), layout) == [
-        "events_log"
+    assert apply_retention(bench.store, retention(WarehouseSettings(verdict_days=3)), layout) == ["verdicts_log"]
+    assert apply_retention(bench.store, retention(WarehouseSettings(verdict_days=3, minute_days=4)), layout) == [
+        "telemetry_minute_log"
     ]
     assert revert(bench.store, steps, layout, down_to=3) == list(reversed(steps[3:]))
     bench.store.query("SELECT event FROM host_timeline", database=bench.name)
@@ -229,6 +232,19 @@ def test_an_edited_migration_is_refused_before_anything_changes(bench: Bench) ->
     with pytest.raises(MigrationError, match="0001_telemetry was edited after it was applied"):
         apply(bench.store, [edited, *steps[1:]], layout)
     assert set(recorded(bench.store, layout)) == {1}
+
+
+def test_the_embedded_engine_parses_what_a_cluster_is_told(bench: Bench) -> None:
+    layout = Layout(bench.name, "fleet")
+    replicated = 0
+    for step in migrations():
+        for statement in (*step.up, *step.down):
+            text = layout.render(statement)
+            written = bench.store.query("SELECT formatQuery({sql:String})", {"sql": text}).rows[0][0]
+            assert "ON CLUSTER fleet" in written
+            assert "ENGINE = ReplacingMergeTree" not in written
+            replicated += "ENGINE = Replicated" in written
+    assert replicated >= 15
 
 
 def test_migrate_only_says_what_it_did(bench: Bench) -> None:
@@ -371,8 +387,9 @@ def test_unreadable_messages_get_a_letter_each_and_stop_nothing(bench: Bench) ->
 class Stream:
     """Sends telemetry, verdicts and episodes of some hosts until told to stop; knows what it sent."""
 
-    def __init__(self, bench: Bench, hosts: int = 4) -> None:
+    def __init__(self, bench: Bench, hosts: int = 4, pause_s: float = 0.04) -> None:
         self.bench = bench
+        self._pause_s = pause_s
         self.hosts = [bench.host(number) for number in range(hosts)]
         self.seconds = self.rows = 0
         self._stop = threading.Event()
@@ -389,7 +406,7 @@ class Stream:
         self.bench.flush()
 
     def _run(self) -> None:
-        while not self._stop.wait(0.04):
+        while not self._stop.wait(self._pause_s):
             for host in self.hosts:
                 for name, template in self._templates.items():
                     start_ns = template.start_ns + self.seconds * 1_000_000_000

@@ -30,7 +30,7 @@ def test_follows_the_compose_specification() -> None:
 
 
 def test_every_service_of_the_stack_is_there() -> None:
-    assert OURS == ["agent", "topics", "warehouse", "worker"]
+    assert OURS == ["agent", "alerts", "topics", "warehouse", "worker"]
     assert {"kafka", "clickhouse"} < set(SERVICES)
 
 

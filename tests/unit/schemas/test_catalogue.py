@@ -11,7 +11,7 @@ import pytest
 from schemas.catalogue import SUBSYSTEMS, catalogue, schema_text, subsystem_metrics
 from schemas.codec import RESULT_SCHEMAS, current_schema
 from schemas.document import document
-from schemas.topics import MODELS, TELEMETRY, topic_table
+from schemas.topics import ALERT_STATE, MODELS, TELEMETRY, topic_table
 from schemas.versions import published
 
 
@@ -53,10 +53,11 @@ def test_fingerprints_tell_all_schemas_apart() -> None:
 
 def test_topics_have_one_number_of_partitions_and_models_are_compacted() -> None:
     table = topic_table(7, 3)
-    assert {spec.partitions for spec in table} == {7}
+    assert {spec.partitions for spec in table if spec.name != ALERT_STATE} == {7}
+    assert [spec.partitions for spec in table if spec.name == ALERT_STATE] == [1]
     assert {spec.replication for spec in table} == {3}
     assert {spec.name for spec in table} >= {*TELEMETRY.values(), MODELS}
-    assert {spec.name for spec in table if spec.configs["cleanup.policy"] == "compact"} == {MODELS}
+    assert {spec.name for spec in table if spec.configs["cleanup.policy"] == "compact"} == {MODELS, ALERT_STATE}
 
 
 def test_the_page_of_metrics_is_up_to_date() -> None:

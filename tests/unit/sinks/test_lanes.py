@@ -68,3 +68,21 @@ def test_a_batch_given_back_goes_before_what_came_meanwhile() -> None:
     assert [accepted.offset for accepted in batch.accepted] == [0, 0, 1]
     assert batch.offsets == {("t", 0): 2}
     assert batch.rows == 3
+
+
+def test_what_is_passed_over_is_committed_with_the_rest_and_due_for_nothing() -> None:
+    lane = Lane(100, 1.0)
+    lane.skip("reveal.models", 3, 41)
+    assert lane.wait(10.0) == float("inf")
+    assert lane.take().offsets == {("reveal.models", 3): 42}
+
+
+def test_the_oldest_record_is_known_through_a_failed_write() -> None:
+    lane = Lane(100, 1.0)
+    for offset, time_ms in enumerate((0, 7_000, 5_000)):
+        lane.accept(Accepted(verdict("h", offset), 0, offset, time_ms), "reveal.verdicts", 0.0)
+    batch = lane.take()
+    assert batch.oldest_ms == 5_000
+    lane.accept(Accepted(verdict("h", 3), 0, 3, 9_000), "reveal.verdicts", 0.0)
+    lane.restore(batch)
+    assert lane.batch.oldest_ms == 5_000

@@ -8,8 +8,8 @@ import pytest
 
 from schemas.codec import Rejected, decode, encode
 from schemas.records import Telemetry
-from schemas.topics import ANOMALIES, DEAD, EVENTS, TELEMETRY, VERDICTS
-from sinks.warehouse.messages import Message, dead_letter, process_message, unusable_letter
+from schemas.topics import ANOMALIES, DEAD, EVENTS, MODELS, TELEMETRY, VERDICTS
+from sinks.warehouse.messages import Message, dead_letter, is_kept, process_message, unusable_letter
 from tests.synthetic import second
 from tests.unit.sinks.examples import episode, event, letter, verdict
 
@@ -88,3 +88,18 @@ def test_a_record_without_a_row_gets_a_letter_unless_it_is_one() -> None:
     assert made.value is not None
     assert decode(made.value) == episode("h1", 1)
     assert unusable_letter(process_message(message(DEAD, encode(letter(1)))), "too strange") is None
+
+
+@pytest.mark.parametrize(
+    ("topic", "key", "value", "kept"),
+    [
+        (MODELS, b"h\0model/1", b"x", True),
+        (MODELS, b"h\0model/1", None, False),
+        (MODELS, b"h\0progress", b"x", False),
+        (MODELS, b"h\0row/17", b"x", False),
+        (MODELS, None, b"x", False),
+        (VERDICTS, None, None, True),
+    ],
+)
+def test_of_the_state_of_workers_only_models_are_kept(topic: str, key: bytes, value: bytes, kept: bool) -> None:
+    assert is_kept(Message(topic, 0, 0, 0, key, value)) == kept

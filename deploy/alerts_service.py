@@ -1,0 +1,62 @@
+"""The alert service put together: routing, channels, Kafka, the page; and stopped by a signal."""
+
+from __future__ import annotations
+
+import logging
+import random
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from deploy import logs
+from deploy.alerts import give_feedback
+from deploy.ready import ReadyFile
+from schemas.settings import AlertsSettings, KafkaSettings, load
+from sinks.alerts.channels.base import Surroundings
+from sinks.alerts.endpoint import Endpoint
+from sinks.alerts.engine import Engine
+from sinks.alerts.feedback import Links
+from sinks.alerts.kafka import Station
+from sinks.alerts.receivers import build_channels
+from sinks.alerts.routing_file import read_routing
+from sinks.alerts.service import Service
+
+LOG = logging.getLogger("deploy.alerts")
+
+
+def serve(environ: Mapping[str, str], file: Mapping[str, Any]) -> int:
+    """Run until SIGTERM or SIGINT. Raises SettingsError, RoutingError and StationError."""
+    logs.configure(environ)
+    kafka, settings = load(KafkaSettings, environ, file), load(AlertsSettings, environ, file)
+    for each in (kafka, settings):
+        LOG.info("%s", each.describe())
+    routing = read_routing(Path(settings.routing) if settings.routing else None)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    links = Links(str(settings.feedback_secret), settings.feedback_url)
+    ready = ReadyFile(environ)
+    station = Station(kafka, settings, beat=ready.beat)
+    endpoint: Endpoint | None = None
+    try:
+        channels = build_channels(routing, environ, Surroundings(time.time_ns, station.produce))
+        LOG.info("receivers: %s", ", ".join(f"{each.name} ({each.channel})" for each in routing.receivers.values()))
+        engine = partial(Engine, routing, random.SystemRandom().random, links.of)
+        service = Service(station, engine, channels, stop=stop, beat=ready.beat)
+        if settings.http_port:
+            judge = partial(give_feedback, kafka, expected_s=86_400 * settings.expected_days)
+            try:
+                endpoint = Endpoint(settings.http_host, settings.http_port, service.status, links, judge)
+            except OSError as error:
+                where = f"{settings.http_host}:{settings.http_port}"
+                LOG.warning("no page at %s: %s; REVEAL_ALERTS_HTTP_PORT sets another", where, error.strerror)
+        service.run()
+    finally:
+        if endpoint is not None:
+            endpoint.close()
+        station.close()
+    return 0

@@ -1,0 +1,91 @@
+"""The sink's page."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from schemas.settings import SettingsError, WarehouseSettings, load
+from sinks.warehouse.endpoint import HANGS_S, Endpoint
+from sinks.warehouse.status import Status
+
+STATUS = Status(
+    instance="warehouse-1",
+    version="1.0",
+    messages=7,
+    rows={"telemetry_log": 70},
+    rejected={"not-avro": 2},
+    lag={"reveal.verdicts": 3},
+    lag_s=1.5,
+    upkeep={"minutes": 4},
+)
+
+
+class Told:
+    def __init__(self) -> None:
+        self.status = STATUS
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def address(told: Told) -> Iterator[str]:
+    endpoint = Endpoint("127.0.0.1", 0, lambda: told.status)
+    yield f"http://127.0.0.1:{endpoint.port}"
+    endpoint.close()
+
+
+def get(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_metrics_are_prometheus_text(address: str) -> None:
+    status, text = get(f"{address}/metrics")
+    assert status == 200
+    found = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert found["reveal_warehouse_messages_total",] == 7
+    assert found["reveal_warehouse_rows_total", "telemetry_log"] == 70
+    assert found["reveal_warehouse_rejected_total", "not-avro"] == 2
+    assert found["reveal_warehouse_lag_messages", "reveal.verdicts"] == 3
+    assert found["reveal_warehouse_lag_seconds",] == 1.5
+    assert found["reveal_warehouse_upkeep_total", "minutes"] == 4
+
+
+def test_a_sink_that_waits_is_alive_and_not_ready_and_one_that_hangs_is_neither(address: str, told: Told) -> None:
+    assert get(f"{address}/readyz") == (200, "ok\n")
+    told.status = Status("warehouse-1", "1.0", waiting="ClickHouse does not answer")
+    assert get(f"{address}/healthz") == (200, "ok\n")
+    assert get(f"{address}/readyz") == (503, "waiting: ClickHouse does not answer\n")
+    told.status = Status("warehouse-1", "1.0", turn_s=HANGS_S + 1)
+    assert get(f"{address}/healthz") == (503, "no sign of life for 61 s\n")
+    assert get(f"{address}/other")[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [("", None), ("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:9", ("::1", 9)), ("0.0.0.0:19102", ("0.0.0.0", 19102))],
+)
+def test_where_to_listen(text: str, address: tuple[str, int] | None) -> None:
+    assert load(WarehouseSettings, {"REVEAL_WAREHOUSE_LISTEN": text}).address() == address
+
+
+@pytest.mark.parametrize("text", ["19102", "host:", "host:port", ":1", "host:70000"])
+def test_where_nobody_can_listen(text: str) -> None:
+    with pytest.raises(SettingsError, match="listen must be host:port"):
+        load(WarehouseSettings, {"REVEAL_WAREHOUSE_LISTEN": text})
