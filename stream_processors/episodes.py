@@ -36,7 +36,7 @@ CALM_NS = 10 * SECOND_NS
 
 @dataclass(slots=True)
 class Tracker:
-    """Follows the verdicts of one host and tells its episodes.
+    """Follows verdicts and tells of one episode after the other; nothing that it holds is changed in place.
 
     An episode opens by the cumulative sum (Page, Continuous inspection schemes, 1954) of what anomalous windows are
     beyond ORDINARY: `open_windows` of `open_severity` open one, and weaker ones do if they last.
@@ -214,10 +214,7 @@ class Tracker:
     def _note(self, verdict: Verdict, finding: Finding) -> None:
         """Add what a window says of subsystems and causes, and which metrics were strange in it."""
         weight = verdict.severity
-        shares = {name: share * weight for name, share in verdict.shares.items()}
-        self.weights = {
-            name: self.weights.get(name, 0.0) + shares.get(name, 0.0) for name in {**self.weights, **shares}
-        }
+        self.weights = _sum(self.weights, verdict.shares, weight)
         self.heard = FADING * self.heard + weight
         self.fits = {
             name: total
@@ -232,11 +229,9 @@ class Tracker:
         """Go on with `before`, which was closed a moment ago, and with what was known of it."""
         self.open = replace(before, closed_ns=None)
         weight = before.peak_severity * before.windows
-        for name, share in before.shares.items():
-            self.weights[name] = self.weights.get(name, 0.0) + share * weight
+        self.weights = _sum(self.weights, before.shares, weight)
         self.heard += before.peak_severity
-        for name, confidence in before.candidates.items():
-            self.fits[name] = self.fits.get(name, 0.0) + confidence * before.peak_severity
+        self.fits = _sum(self.fits, before.candidates, before.peak_severity)
 
     def _judged(self, episode: Episode, finding: Finding) -> Episode:
         """`episode` with subsystem, cause and evidence as they stand."""
@@ -259,6 +254,10 @@ class Tracker:
             candidates={name: told[name] for name in order[:MOST_CANDIDATES] if told[name] >= CANDIDATE},
             evidence=merged(episode.evidence, rows, cause),
         )
+
+
+def _sum(one: Mapping[str, float], other: Mapping[str, float], times: float) -> dict[str, float]:
+    return {name: one.get(name, 0.0) + times * other.get(name, 0.0) for name in {**one, **other}}
 
 
 def _overlap(one: Mapping[str, float], other: Mapping[str, float]) -> float:
