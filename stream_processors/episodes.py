@@ -45,7 +45,7 @@ class Tracker:
     closed   the one before it, which more of the same soon after opens again
     sum      cumulative sum, while no episode is open
     streak   anomalous windows in it, and where the first one starts, ns
-    calm     windows in a row that are not strange enough to keep it open, while an episode is open
+    calm     windows in a row that are not strange enough to keep it open, or to count
     untold   windows since the episode was last told
     weights  severity-weighted shares of the subsystems over the episode
     fits     by cause, sum of how well it fits the windows, weighted by severity and fading
@@ -75,7 +75,10 @@ class Tracker:
             return episodes + self._continue(verdict, finding)
         gain = verdict.severity - ORDINARY
         self.sum += gain if verdict.anomalous else min(gain, 0.0)
-        if self.sum <= 0 or verdict.state != "scored":
+        self.calm = 0 if verdict.anomalous else self.calm + 1
+        # Windows that are so far apart have no sample in common.
+        apart = self.calm * self.settings.step_s >= self.settings.window_s
+        if self.sum <= 0 or apart or verdict.state != "scored":
             self.sum, self.streak = 0.0, 0
         elif verdict.anomalous:
             episodes += self._count(verdict, finding)

