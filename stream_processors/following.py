@@ -20,7 +20,10 @@ from stream_processors.seconds import SECOND_NS
 
 SPREAD_S: Final = 20
 HELD: Final = 0.1
-"""A subsystem with such a share of a window is held by the episode that the window is of."""
+OFTEN: Final = 4
+"""An episode holds a subsystem that has such a share of one of its windows, or any share of so many: a small share is
+what the fault does elsewhere if it stays, and a blip if it does not. Three windows have a sample in common.
+"""
 
 Subsystems = frozenset[str]
 EVERYTHING: Final[Subsystems] = frozenset(SUBSYSTEMS)
@@ -40,10 +43,25 @@ Show = Callable[[Subsystems], Sight]
 
 @dataclass(slots=True)
 class Strand:
-    """One episode after the other. `holds`: the subsystems of the one that is open."""
+    """One episode after the other.
+
+    holds  the subsystems of the one that is open
+    seen   of others, in how many of its windows they had a share
+    """
 
     tracker: Tracker
     holds: Subsystems = frozenset()
+    seen: Mapping[str, int] = field(default_factory=dict)
+
+    def note(self, shares: Mapping[str, float]) -> None:
+        """Hold what has a share of a window."""
+        seen = {name: self.seen.get(name, 0) + int(share > 0) for name, share in shares.items()}
+        self.holds |= {name for name, share in shares.items() if share >= HELD or seen[name] >= OFTEN}
+        self.seen = {**self.seen, **seen}
+
+    def forget(self) -> None:
+        """Its episode is closed."""
+        self.holds, self.seen = frozenset(), {}
 
     def spreads(self, verdict: Verdict) -> bool:
         """Whether its episode may still become one of other subsystems."""
@@ -86,10 +104,10 @@ class Following:
             told += strand.tracker.follow(part, finding)
             episode = strand.tracker.open
             if episode is None:
-                strand.holds = frozenset()
+                strand.forget()
                 continue
             if spreads:
-                strand.holds |= {name for name, share in part.shares.items() if share >= HELD}
+                strand.note(part.shares)
                 left = frozenset()
             else:
                 left -= strand.holds
@@ -109,11 +127,13 @@ class Following:
 
     def copy(self) -> Following:
         """One that goes its own way."""
-        return Following(self.settings, [Strand(replace(each.tracker), each.holds) for each in self.strands])
+        return Following(self.settings, [replace(each, tracker=replace(each.tracker)) for each in self.strands])
 
     def state(self) -> list[dict[str, Any]]:
         """Everything needed to go on, as JSON values."""
-        return [{**strand.tracker.state(), "holds": sorted(strand.holds)} for strand in self.strands]
+        return [
+            {**strand.tracker.state(), "holds": sorted(strand.holds), "seen": strand.seen} for strand in self.strands
+        ]
 
     @classmethod
     def restore(cls, settings: PipelineSettings, state: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> Following:
@@ -123,8 +143,8 @@ class Following:
         strands: list[Strand] = []
         for row in rows:
             values = dict(row)
-            holds = values.pop("holds", ())
-            strand = Strand(Tracker.restore(settings, values), frozenset(holds))
+            holds, seen = values.pop("holds", ()), values.pop("seen", {})
+            strand = Strand(Tracker.restore(settings, values), frozenset(holds), seen)
             if not holds and strand.tracker.open is not None:
                 strand.holds = frozenset(name for name, share in strand.tracker.open.shares.items() if share >= HELD)
             strands.append(strand)

@@ -74,6 +74,20 @@ def test_what_becomes_strange_soon_after_is_of_the_same_episode() -> None:
     assert set(episode.shares) == {"network", "gpu"}
 
 
+def test_what_a_fault_does_elsewhere_is_of_its_episode_however_small_it_was_at_first() -> None:
+    story = Story()
+    story.tell(SPREAD_S - 8, network=60.0)
+    story.tell(8, network=60.0, memory=3.0)
+    story.tell(30, network=6.0, memory=6.0)
+    assert story.opened() == ["network"]
+    # A blip is nothing that it does.
+    other = Story()
+    other.tell(3, network=60.0, memory=3.0)
+    other.tell(SPREAD_S, network=60.0)
+    other.tell(5, network=6.0, memory=6.0)
+    assert other.opened() == ["network", "memory"]
+
+
 def test_what_begins_elsewhere_later_is_an_episode_of_its_own() -> None:
     story = Story()
     story.tell(5)
