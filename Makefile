@@ -2,7 +2,7 @@
 PYTHON ?= $(firstword $(foreach p,python3.13 python3.12 python3.11 python3,$(shell $(p) -c 'import sys; (3,11) <= sys.version_info[:2] <= (3,13) and print("$(p)")' 2>/dev/null)))
 BIN := .venv/bin
 
-.PHONY: setup demo test check bench lock clean
+.PHONY: setup demo test check bench faults lock clean
 
 setup: .venv/ready
 
@@ -28,6 +28,10 @@ test: check
 
 bench: setup
 	$(BIN)/python -m tests.benchmarks
+
+# Real faults on this machine, as root: make faults [JSON=file] [ONLY=name,...] [QUIET=minutes]
+faults: setup
+	@$(BIN)/python -m tests.laboratory $(if $(JSON),--json $(JSON)) $(if $(ONLY),--only $(ONLY)) $(if $(QUIET),--quiet-minutes $(QUIET))
 
 # Pins every package with its hashes, for every supported Python.
 lock:

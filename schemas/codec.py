@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 import fastavro
@@ -19,6 +19,7 @@ from fastavro.schema import fingerprint, parse_schema, to_parsing_canonical_form
 from numpy.typing import NDArray
 
 from schemas.catalogue import SUBSYSTEMS, Metric, metrics_of, schema_text
+from schemas.matrices import KNOWN, Form, Matrices, columns, shared, side_by_side
 from schemas.records import (
     Alert,
     DeadLetter,
@@ -74,12 +75,16 @@ class Rejected(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A current schema with its parsed form, its frame header and, for telemetry, its metrics."""
+    """A current schema with its parsed form, its frame header and, for telemetry, its metrics, the schema of what comes
+    before them, and forms that messages had, by what is left of the body then.
+    """
 
     name: str
     parsed: dict[str, Any]
     header: bytes
     metrics: tuple[Metric, ...]
+    head: dict[str, Any]
+    forms: dict[int, Form]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +125,8 @@ def decode(data: bytes | None) -> Record:
     schema = current_schema(writer.name)
     body = io.BytesIO(data)
     body.seek(HEADER_BYTES)
+    if schema.metrics and writer.current and (read := _quickly(data, body, schema)) is not None:
+        return read
     try:
         values: Any = fastavro.schemaless_reader(body, writer.parsed, None if writer.current else schema.parsed)
     except Exception as error:  # fastavro raises whatever its decoding trips over
@@ -127,8 +134,28 @@ def decode(data: bytes | None) -> Record:
     if body.tell() != len(data):
         raise Rejected("unreadable-body", f"{writer.name}: {len(data) - body.tell()} bytes left over")
     if schema.metrics:
+        if writer.current:
+            form = Form.of([values[metric.field] for metric in schema.metrics])
+            if len(schema.forms) >= KNOWN:
+                schema.forms.clear()
+            schema.forms[form.parts.size] = form
         return telemetry_from_avro(values, schema)
     return _result(values, schema)
+
+
+def _quickly(data: bytes, body: io.BytesIO, schema: Schema) -> Telemetry | None:
+    """Telemetry in `data`, whose `body` is of a form that is known; None for any other."""
+    try:
+        head: Any = fastavro.schemaless_reader(body, schema.head, None)
+    except Exception:  # whatever it is, who reads all of it says so
+        head = None
+    start = body.tell()
+    form = schema.forms.get(len(data) - start)
+    matrices = form.read(data, start) if form is not None and head is not None else None
+    if form is None or matrices is None:
+        body.seek(HEADER_BYTES)
+        return None
+    return _telemetry(head, schema, form.sizes, matrices)
 
 
 def decode_telemetry(data: bytes | None) -> Telemetry:
@@ -144,7 +171,10 @@ def current_schema(name: str) -> Schema:
     """Current schema `name` (a subsystem, or one of RESULT_SCHEMAS)."""
     raw = json.loads(schema_text(name))
     metrics = tuple(metrics_of(name, raw)) if name in SUBSYSTEMS else ()
-    return Schema(name, _parsed(raw), MARKER + schema_fingerprint(raw), metrics)
+    before = raw["fields"][: len(raw["fields"]) - len(metrics)]
+    if any("metric" in field for field in before):
+        raise ValueError(f"schema {name}: metrics must come last")
+    return Schema(name, _parsed(raw), MARKER + schema_fingerprint(raw), metrics, _parsed({**raw, "fields": before}), {})
 
 
 def schema_fingerprint(schema: Mapping[str, Any]) -> bytes:
@@ -204,8 +234,17 @@ def telemetry_to_avro(record: Telemetry, schema: Schema) -> dict[str, Any]:
 
 def telemetry_from_avro(values: Mapping[str, Any], schema: Schema) -> Telemetry:
     """Telemetry in an Avro datum of the current schema. Raises Rejected as `decode` does."""
+    fields = [values[metric.field] for metric in schema.metrics]
+    sizes = tuple(None if field is None else len(field) for field in fields)
+    return _telemetry(values, schema, sizes, [field for field in fields if field is not None])
+
+
+def _telemetry(
+    values: Mapping[str, Any], schema: Schema, sizes: tuple[int | None, ...], matrices: Sequence[bytes]
+) -> Telemetry:
+    """Telemetry with these matrices, whose fields have these sizes; `values` are what comes before them."""
     count, period_ms = values["count"], values["period_ms"]
-    instances = {name: tuple(names) for name, names in values["instances"].items()}
+    instances = {name: shared(tuple(names)) for name, names in values["instances"].items()}
     if not 1 <= count <= MAX_COUNT or period_ms < 1 or values["sequence"] < 0 or values["start_ns"] <= 0:
         detail = f"count {count}, period {period_ms} ms, sequence {values['sequence']}, start {values['start_ns']} ns"
         raise Rejected("wrong-dimensions", detail)
@@ -216,7 +255,14 @@ def telemetry_from_avro(values: Mapping[str, Any], schema: Schema) -> Telemetry:
     for dimension, names in instances.items():
         if len(names) > MAX_INSTANCES or len(set(names)) != len(names):
             raise Rejected("wrong-dimensions", f"dimension {dimension} names {len(names)} instances, not all different")
-    metrics, flaws = _matrices(values, schema, count, instances)
+    there, widths = _fitting(schema.name, sizes, count, tuple((name, len(names)) for name, names in instances.items()))
+    cells = side_by_side(matrices, count, widths)
+    flaws: tuple[str, ...] = ()
+    infinite = np.isinf(cells)
+    if infinite.any():
+        counts = [(name, int(infinite[:, place].sum())) for name, place in columns(there, widths).places.items()]
+        flaws = tuple(f"{name}: {number} infinite values, taken as absent" for name, number in counts if number)
+        cells[infinite] = np.nan
     return Telemetry(
         subsystem=schema.name,
         host=values["host"],
@@ -226,47 +272,31 @@ def telemetry_from_avro(values: Mapping[str, Any], schema: Schema) -> Telemetry:
         period_ms=period_ms,
         count=count,
         instances=instances,
-        metrics=metrics,
+        metrics=Matrices(cells, columns(there, widths)),
         dropped=values["dropped"],
         agent=values["agent"],
         flaws=flaws,
     )
 
 
-def _matrices(
-    values: Mapping[str, Any], schema: Schema, count: int, instances: Mapping[str, tuple[str, ...]]
-) -> tuple[dict[str, NDArray[np.float32]], tuple[str, ...]]:
-    present: list[tuple[Metric, int]] = []
-    chunks: list[bytes] = []
-    for metric in schema.metrics:
-        data = values[metric.field]
-        if data is None:
+@lru_cache(maxsize=KNOWN)
+def _fitting(
+    name: str, sizes: tuple[int | None, ...], count: int, instances: tuple[tuple[str, int], ...]
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """The metrics that are there, and how many instances each has. Raises Rejected where sizes (bytes of each field of
+    `name`) do not fit `count` samples of so many instances of each dimension.
+    """
+    widths: dict[str, int] = {}
+    numbers = dict(instances)
+    for metric, size in zip(current_schema(name).metrics, sizes, strict=True):
+        if size is None:
             continue
-        width = len(instances.get(metric.dimension, ()))
-        if len(data) != 4 * count * width or not width:
-            detail = f"{metric.name}: {len(data)} bytes for {count} samples of {width} instances of {metric.dimension}"
+        width = numbers.get(metric.dimension, 0)
+        if size != 4 * count * width or not width:
+            detail = f"{metric.name}: {size} bytes for {count} samples of {width} instances of {metric.dimension}"
             raise Rejected("wrong-dimensions", detail)
-        present.append((metric, count * width))
-        chunks.append(data)
-    # One array behind all matrices: one look for infinities instead of one a metric.
-    cells = np.frombuffer(b"".join(chunks), dtype="<f4")
-    flaws: tuple[str, ...] = ()
-    infinite = np.isinf(cells)
-    if infinite.any():
-        ends = np.cumsum([size for _, size in present])
-        counts = np.diff(np.cumsum(infinite)[ends - 1], prepend=0)
-        flaws = tuple(
-            f"{metric.name}: {number} infinite values, taken as absent"
-            for (metric, _), number in zip(present, counts.tolist(), strict=True)
-            if number
-        )
-        cells = np.where(infinite, np.float32(np.nan), cells)
-    metrics: dict[str, NDArray[np.float32]] = {}
-    start = 0
-    for metric, size in present:
-        metrics[metric.name] = cells[start : start + size].reshape(count, -1)
-        start += size
-    return metrics, flaws
+        widths[metric.name] = width
+    return tuple(widths), tuple(widths.values())
 
 
 _NAMES: Final[Mapping[type, str]] = {kind: name for name, kind in RESULT_SCHEMAS.items()}

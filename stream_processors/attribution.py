@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Final
@@ -64,6 +64,15 @@ def stands_out(deviations: Singles) -> bool:
     deviations add up.
     """
     return bool((np.abs(np.nan_to_num(deviations, nan=0.0)) > USUAL).any())
+
+
+def only_of(deviations: Singles, subsystems: Collection[str]) -> Singles:
+    """`deviations` (len(feature_table()),) with those of all but these subsystems absent."""
+    part = np.full_like(deviations, np.nan)
+    for name, place in feature_table().slices.items():
+        if name in subsystems:
+            part[place] = deviations[place]
+    return part
 
 
 def attribute(deviations: Singles, strangeness: Mapping[str, float]) -> Attribution:

@@ -6,30 +6,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import log10
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from schemas.matrices import shared
 from schemas.records import DetectorScore, StateRecord
 from schemas.settings import PipelineSettings
+from stream_processors.contamination import usual
 from stream_processors.detectors import DETECTORS, VOTERS
 from stream_processors.ensemble import Ensemble
 from stream_processors.features import feature_table, smallest_scales
+from stream_processors.packing import Packed
+from stream_processors.panel import Panel
 from stream_processors.pruning import prune
-from stream_processors.rows import Names, Place, Row, feature_matrix
-from stream_processors.scaling import CLIP, location_and_scale, standardise
+from stream_processors.rows import Names, Place, Row, feature_matrix, packed, unpacked
+from stream_processors.scaling import location_and_scale, standardise
 from stream_processors.seconds import Singles
 
-EXTREME: Final = 4.0
-"""A row this many times stranger than three quarters of the others is a matter of its own."""
-SMALLEST_QUARTILE: Final = 0.02
-SAME_RUN: Final = 4
-"""Strange rows at most so far apart are one run."""
-ONCE_OR_TWICE: Final = 2
-MOST_UNUSUAL: Final = 0.2
 PRESENT: Final = 0.8
 """A feature takes part when it is there in this share of the rows."""
 
@@ -64,6 +61,7 @@ class Baseline:
     chance         share of ordinary windows that a detector votes against
     blocks         by subsystem
     levels         by (subsystem, dimension)
+    panel          the ensembles of all blocks
     """
 
     version: int
@@ -73,6 +71,14 @@ class Baseline:
     chance: float
     blocks: Mapping[str, Block]
     levels: Mapping[Place, Levels]
+    panel: Panel = field(init=False)
+
+    def __post_init__(self) -> None:
+        blocks = self.blocks.values()
+        panel = Panel.of([block.ensemble for block in blocks], [block.kept for block in blocks])
+        shared = [Block(block.kept, ensemble) for block, ensemble in zip(blocks, panel.ensembles, strict=True)]
+        object.__setattr__(self, "panel", panel)
+        object.__setattr__(self, "blocks", dict(zip(self.blocks, shared, strict=True)))
 
     @classmethod
     def fit(cls, rows: list[Row], version: int, settings: PipelineSettings) -> Baseline:
@@ -87,13 +93,18 @@ class Baseline:
         if not mine:
             raise ValueError(f"no metric is there in {PRESENT:.0%} of the windows")
         chance = 1 - settings.threshold_percentile / 100
+        floors = smallest_scales(matrix)
+        # Without the tails, which are what is looked for: they would hide themselves.
+        core = {
+            name: standardise(matrix[:, chosen], *location_and_scale(matrix[:, chosen], floors[chosen], tails=False))
+            for name, chosen in mine.items()
+        }
+        examples = usual(core, np.array([row.start for row in rows]))
         blocks: dict[str, Block] = {}
         for name, candidates in mine.items():
-            values, floors = matrix[:, candidates], smallest_scales(matrix)[candidates]
-            # Without the tails, which are what is looked for: they would hide themselves.
-            usual = values[_usual_rows(standardise(values, *location_and_scale(values, floors, tails=False)))]
-            center[candidates], scale[candidates] = location_and_scale(usual, floors)
-            standard = standardise(usual, center[candidates], scale[candidates])
+            values = matrix[examples[name]][:, candidates]
+            center[candidates], scale[candidates] = location_and_scale(values, floors[candidates])
+            standard = standardise(values, center[candidates], scale[candidates])
             chosen = prune(standard, table.metric_of[candidates], table.preference[candidates], settings.correlation)
             ensemble = Ensemble.learn(standard[:, chosen], chance / len(mine), settings.seed)
             blocks[name] = Block(candidates[chosen].astype(np.int16), ensemble)
@@ -125,9 +136,7 @@ class Baseline:
         """
         told: dict[str, list[tuple[float, float, float]]] = {detector: [] for detector in DETECTORS}
         strangeness: dict[str, float] = {}
-        for name, block in self.blocks.items():
-            row = np.clip(np.nan_to_num(deviations[block.kept], nan=0.0), -CLIP, CLIP)
-            scores, fused = block.ensemble.judge_one(row)
+        for (name, block), (scores, fused) in zip(self.blocks.items(), self.panel.judge(deviations), strict=True):
             strangeness[name] = -log10(fused)
             for detector, (score, tail) in scores.items():
                 told[detector].append((tail, score, block.ensemble.calibrations[detector].threshold))
@@ -145,8 +154,9 @@ class Baseline:
             arrays[f"kept {name}"] = block.kept
             arrays |= {f"ensemble {name} {key}": array for key, array in block.ensemble.arrays().items()}
         for (subsystem, dimension), levels in self.levels.items():
-            arrays[f"level-center {subsystem} {dimension}"] = levels.center
-            arrays[f"level-scale {subsystem} {dimension}"] = levels.scale
+            place = (subsystem, dimension)
+            arrays |= packed(levels.center, place).arrays(f"level-center {subsystem} {dimension}")
+            arrays |= packed(levels.scale, place).arrays(f"level-scale {subsystem} {dimension}")
         manifest = {
             "catalogue": feature_table().mark,
             "version": self.version,
@@ -172,10 +182,10 @@ class Baseline:
         levels: dict[Place, Levels] = {}
         for key, names in manifest["instances"].items():
             subsystem, _, dimension = key.partition(" ")
-            levels[subsystem, dimension] = Levels(
-                tuple(names),
-                np.asarray(arrays[f"level-center {key}"], dtype=np.float32),
-                np.asarray(arrays[f"level-scale {key}"], dtype=np.float32),
+            place = (subsystem, dimension)
+            center, scale = (Packed.restore(arrays, f"{what} {key}") for what in ("level-center", "level-scale"))
+            levels[place] = Levels(
+                shared(tuple(names)), unpacked(center, place, len(names)), unpacked(scale, place, len(names))
             )
         return cls(
             version=manifest["version"],
@@ -193,17 +203,9 @@ def severity(strangeness: Mapping[str, float]) -> float:
     return max(0.0, max(strangeness.values()) - log10(len(strangeness)))
 
 
-def _usual_rows(standard: Singles) -> NDArray[np.bool_]:
-    """Rows without what happened only once or twice while learning, such as services starting up: it would stretch
-    the idea of what is normal until nothing is strange. What keeps happening is normal, however strange its rows are.
-    """
-    strangeness = np.abs(standard).mean(axis=1)
-    strange = np.flatnonzero(strangeness > EXTREME * max(float(np.quantile(strangeness, 0.75)), SMALLEST_QUARTILE))
-    runs = 1 + int((np.diff(strange) > SAME_RUN).sum()) if len(strange) else 0
-    usual = np.ones(len(standard), dtype=bool)
-    if runs <= ONCE_OR_TWICE and len(strange) <= MOST_UNUSUAL * len(standard):
-        usual[strange] = False
-    return usual
+def _rounded(levels: Singles, place: Place) -> Singles:
+    """Levels as a record holds them, so that a model that is restored is the same."""
+    return unpacked(packed(levels, place), place, levels.shape[1])
 
 
 def _levels(rows: list[Row]) -> dict[Place, Levels]:
@@ -218,5 +220,5 @@ def _levels(rows: list[Row]) -> dict[Place, Levels]:
         present = values[:, some]
         center[some] = np.nanmedian(present, axis=0)
         scale[some] = 1.4826 * np.nanmedian(np.abs(present - center[some]), axis=0)
-        levels[place] = Levels(names, center.astype(np.float32), scale.astype(np.float32))
+        levels[place] = Levels(names, *(_rounded(each.astype(np.float32), place) for each in (center, scale)))
     return levels

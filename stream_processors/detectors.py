@@ -209,7 +209,7 @@ class IsolationForest:
         order = np.argsort(-np.abs(row), kind="stable")
         found = np.zeros(len(row))
         before = 0
-        for rank, part in zip(_ranks(len(row)), self.forest.contributions(profile(row[None])[0]), strict=True):
+        for rank, part in zip(ranks(len(row)), self.forest.contributions(profile(row[None])[0]), strict=True):
             found[order[before : rank + 1]] += part / (rank + 1 - before)
             before = rank + 1
         return found
@@ -227,10 +227,11 @@ class IsolationForest:
 def profile(rows: Singles) -> Singles:
     """The |z| of rows (n, features) at the RANKS that there are, (n, ranks)."""
     width = rows.shape[1]
-    return np.sort(np.abs(rows), axis=1).take([width - 1 - rank for rank in _ranks(width)], axis=1)
+    return np.sort(np.abs(rows), axis=1).take([width - 1 - rank for rank in ranks(width)], axis=1)
 
 
-def _ranks(width: int) -> list[int]:
+def ranks(width: int) -> list[int]:
+    """The RANKS that a row of so many features has."""
     return [rank for rank in RANKS if rank < width]
 
 

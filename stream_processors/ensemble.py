@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from stream_processors.calibration import Calibration
 from stream_processors.detectors import DETECTORS, Detector, Floats, Lesson, Singles
 
+Told = Mapping[str, tuple[float, float]]
+
 
 class Judgement(NamedTuple):
     """What the ensemble says of rows.
@@ -46,7 +48,7 @@ class Ensemble:
     def learn(cls, rows: Singles, chance: float, seed: int) -> Self:
         """From standardised rows as in Lesson; each detector votes against `chance` of ordinary windows."""
         lesson = Lesson.of(rows, seed)
-        learnt = {name: kind.learn(lesson) for name, kind in DETECTORS.items()}
+        learnt = {name: _kept(*kind.learn(lesson)) for name, kind in DETECTORS.items()}
         calibrations = {
             name: Calibration.fit(scores, chance, DETECTORS[name].RESOLUTION) for name, (_, scores) in learnt.items()
         }
@@ -54,7 +56,7 @@ class Ensemble:
         return cls(
             {name: detector for name, (detector, _) in learnt.items()},
             calibrations,
-            Calibration.fit_means(fused, chance, len(learnt)),
+            Calibration.fit_means(fused.astype(np.float32), chance, len(learnt)),
         )
 
     def judge(self, rows: Singles) -> Judgement:
@@ -63,17 +65,11 @@ class Ensemble:
         tails = {name: self.calibrations[name].tail_probabilities(each) for name, each in scores.items()}
         return Judgement(scores, tails, self.fusion.tail_probabilities(_fuse(list(tails.values()))))
 
-    def judge_one(self, row: Singles) -> tuple[Mapping[str, tuple[float, float]], float]:
-        """The same of one row (features,), quicker: score and tail probability by detector, and all together."""
-        rows = row[None]
-        told: dict[str, tuple[float, float]] = {}
-        total = 0.0
-        for name, detector in self.detectors.items():
-            score = float(detector.scores(rows)[0])
-            tail = self.calibrations[name].tail_probability(score)
-            told[name] = score, tail
-            total -= log10(tail)
-        return told, self.fusion.tail_probability(total / len(told))
+    def tails(self, scores: Mapping[str, float]) -> tuple[Told, float]:
+        """Of one row with these scores: score and tail probability by detector, and that of all together."""
+        told = {name: (score, self.calibrations[name].tail_probability(score)) for name, score in scores.items()}
+        strangeness = -sum(log10(tail) for _, tail in told.values()) / len(told)
+        return told, self.fusion.tail_probability(strangeness)
 
     def contributions(self, row: Singles) -> Floats:
         """Share of each feature (features,) in the strangeness of a row: the mean over detectors of its share in each,
@@ -90,10 +86,10 @@ class Ensemble:
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
         """Everything learnt."""
-        found: dict[str, NDArray[Any]] = {"scores.fused": self.fusion.scores}
+        found: dict[str, NDArray[Any]] = {"scores.fused": self.fusion.scores.astype(np.float32)}
         for name, detector in self.detectors.items():
             found |= detector.arrays()
-            found[f"scores.{name}"] = self.calibrations[name].scores
+            found[f"scores.{name}"] = self.calibrations[name].scores.astype(np.float32)
         return found
 
     @classmethod
@@ -108,6 +104,11 @@ class Ensemble:
             },
             Calibration.fit_means(arrays["scores.fused"], chance, len(DETECTORS)),
         )
+
+
+def _kept(detector: Detector, scores: Floats) -> tuple[Detector, Floats]:
+    """Scores as a record holds them, so that a model that is restored is the same."""
+    return detector, scores.astype(np.float32).astype(np.float64)
 
 
 def _fuse(tails: list[Floats]) -> Floats:

@@ -18,6 +18,8 @@ from stream_processors.causes import NAMED, causes, ranked
 from stream_processors.explanation import explained
 from stream_processors.seconds import SECOND_NS
 
+ORDINARY = 2.0
+"""One ordinary window in a hundred is as severe; what is beyond counts towards an episode."""
 SAME_SHARE = 0.2
 """A window goes on with an episode when their shares of subsystems overlap at least so far."""
 UPDATE_EVERY = 5
@@ -34,12 +36,16 @@ CALM_NS = 10 * SECOND_NS
 
 @dataclass(slots=True)
 class Tracker:
-    """Follows the verdicts of one host and tells its episodes.
+    """Follows verdicts and tells of one episode after the other; nothing that it holds is changed in place.
+
+    An episode opens by the cumulative sum (Page, Continuous inspection schemes, 1954) of what anomalous windows are
+    beyond ORDINARY: `open_windows` of `open_severity` open one, and weaker ones do if they last.
 
     open     the episode, as last told or changed
     closed   the one before it, which more of the same soon after opens again
-    streak   anomalous windows in a row that are severe enough to open one, and where they start, ns
-    calm     windows in a row that are not strange enough to keep it open, while an episode is open
+    sum      cumulative sum, while no episode is open
+    streak   anomalous windows in it, and where the first one starts, ns
+    calm     windows in a row that are not strange enough to keep it open, or to count
     untold   windows since the episode was last told
     weights  severity-weighted shares of the subsystems over the episode
     fits     by cause, sum of how well it fits the windows, weighted by severity and fading
@@ -51,6 +57,7 @@ class Tracker:
     settings: PipelineSettings
     open: Episode | None = None
     closed: Episode | None = None
+    sum: float = 0.0
     streak: int = 0
     streak_start_ns: int = 0
     calm: int = 0
@@ -65,16 +72,21 @@ class Tracker:
         """New states of the host's episode after a verdict; `finding` is of its window."""
         episodes = self._after_gap(verdict)
         if self.open is not None:
-            episodes += self._continue(verdict, finding)
-        elif verdict.anomalous and verdict.severity >= self.settings.open_severity:
+            return episodes + self._continue(verdict, finding)
+        gain = verdict.severity - ORDINARY
+        self.sum += gain if verdict.anomalous else min(gain, 0.0)
+        self.calm = 0 if verdict.anomalous else self.calm + 1
+        # Windows that are so far apart have no sample in common.
+        apart = self.calm * self.settings.step_s >= self.settings.window_s
+        if self.sum <= 0 or apart or verdict.state != "scored":
+            self.sum, self.streak = 0.0, 0
+        elif verdict.anomalous:
             episodes += self._count(verdict, finding)
-        else:
-            self.streak = 0
         return episodes
 
     def end(self, why: str) -> list[Episode]:
         """Close what is open, and say why."""
-        self.streak = 0
+        self.sum, self.streak = 0.0, 0
         if self.open is None:
             return []
         closed = self._close()
@@ -86,6 +98,7 @@ class Tracker:
         return {
             "open": asdict(self.open) if self.open else None,
             "closed": asdict(self.closed) if self.closed else None,
+            "sum": self.sum,
             "streak": self.streak,
             "streak_start_ns": self.streak_start_ns,
             "calm": self.calm,
@@ -109,7 +122,7 @@ class Tracker:
         gap_s = (verdict.window_start_ns - self.last_ns) / SECOND_NS if self.last_ns else 0.0
         self.last_ns = verdict.window_end_ns
         if gap_s > 0:
-            self.streak = 0
+            self.sum, self.streak = 0.0, 0
         return self.end(f"Closed because nothing came for {gap_s:.0f} s") if gap_s > self.settings.silence_s else []
 
     def _count(self, verdict: Verdict, finding: Finding) -> list[Episode]:
@@ -120,7 +133,10 @@ class Tracker:
             self.weights, self.fits, self.heard, self.since = {}, {}, 0.0, {}
         self.streak += 1
         self._note(verdict, finding)
-        if self.streak < self.settings.open_windows:
+        settings = self.settings
+        if self.streak < settings.open_windows or self.sum < settings.open_windows * (
+            settings.open_severity - ORDINARY
+        ):
             return []
         before = self.closed
         if before is not None and before.closed_ns is not None:
@@ -150,7 +166,7 @@ class Tracker:
             finding,
         )
         self.open = explained(self.open)
-        self.calm = self.streak = self.untold = 0
+        self.sum, self.calm, self.streak, self.untold = 0.0, 0, 0, 0
         return [self.open]
 
     def _continue(self, verdict: Verdict, finding: Finding) -> list[Episode]:
@@ -158,7 +174,7 @@ class Tracker:
         assert before is not None
         # What is strange elsewhere does not prolong it: that is an episode of its own, once this one is closed.
         same = _overlap(before.shares, verdict.shares) >= SAME_SHARE
-        if not same or verdict.severity < self.settings.close_severity:
+        if not same or verdict.severity < min(self.settings.close_severity, before.peak_severity / 2):
             self.calm += 1
             if self.calm < self.settings.close_windows:
                 return []
@@ -166,7 +182,7 @@ class Tracker:
         reopened = before.state == "closed"
         if not reopened:
             self._note(verdict, finding)
-        self.calm = self.streak = 0
+        self.sum, self.calm, self.streak = 0.0, 0, 0
         higher = verdict.severity > before.peak_severity
         episode = self._judged(
             replace(
@@ -201,10 +217,7 @@ class Tracker:
     def _note(self, verdict: Verdict, finding: Finding) -> None:
         """Add what a window says of subsystems and causes, and which metrics were strange in it."""
         weight = verdict.severity
-        shares = {name: share * weight for name, share in verdict.shares.items()}
-        self.weights = {
-            name: self.weights.get(name, 0.0) + shares.get(name, 0.0) for name in {**self.weights, **shares}
-        }
+        self.weights = _sum(self.weights, verdict.shares, weight)
         self.heard = FADING * self.heard + weight
         self.fits = {
             name: total
@@ -219,11 +232,9 @@ class Tracker:
         """Go on with `before`, which was closed a moment ago, and with what was known of it."""
         self.open = replace(before, closed_ns=None)
         weight = before.peak_severity * before.windows
-        for name, share in before.shares.items():
-            self.weights[name] = self.weights.get(name, 0.0) + share * weight
+        self.weights = _sum(self.weights, before.shares, weight)
         self.heard += before.peak_severity
-        for name, confidence in before.candidates.items():
-            self.fits[name] = self.fits.get(name, 0.0) + confidence * before.peak_severity
+        self.fits = _sum(self.fits, before.candidates, before.peak_severity)
 
     def _judged(self, episode: Episode, finding: Finding) -> Episode:
         """`episode` with subsystem, cause and evidence as they stand."""
@@ -246,6 +257,10 @@ class Tracker:
             candidates={name: told[name] for name in order[:MOST_CANDIDATES] if told[name] >= CANDIDATE},
             evidence=merged(episode.evidence, rows, cause),
         )
+
+
+def _sum(one: Mapping[str, float], other: Mapping[str, float], times: float) -> dict[str, float]:
+    return {name: one.get(name, 0.0) + times * other.get(name, 0.0) for name in {**one, **other}}
 
 
 def _overlap(one: Mapping[str, float], other: Mapping[str, float]) -> float:

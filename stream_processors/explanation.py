@@ -4,37 +4,17 @@ operator can read aloud.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
 from schemas.records import Episode, Evidence
+from schemas.units import PREFIXED, PREFIXES, humane
 from stream_processors.causes import causes, fill
 
 LEADING: Final = 3
 SECOND_NS: Final = 1_000_000_000
-UNITS: Final[Mapping[str, tuple[float, str]]] = {
-    "kB": (1024.0, "B"),
-    "KiB/s": (1024.0, "B/s"),
-    "MiB/s": (1024.0**2, "B/s"),
-    "sectors/s": (512.0, "B/s"),
-    "kHz": (1e3, "Hz"),
-    "MHz": (1e6, "Hz"),
-    "mW": (1e-3, "W"),
-    "mJ/s": (1e-3, "W"),
-    "uW": (1e-6, "W"),
-    "uJ/s": (1e-6, "W"),
-    "mC": (1e-3, "°C"),
-    "C": (1.0, "°C"),
-    "s/s": (100.0, "%"),
-    "us/s": (1e-4, "%"),
-    "ms/s": (0.1, "%"),
-    "ns/s": (1e-7, "%"),
-}
-"""Units that people do not think in: factor, and the unit they do. Time a second is a share of the time."""
-PREFIXES: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-PREFIXED: Final = frozenset({"B", "B/s", "Hz"})
 
 
 def explained(episode: Episode) -> Episode:
@@ -69,7 +49,7 @@ def figure(row: Evidence) -> str:
 
 def amount(value: float, unit: str) -> str:
     """`value` in a unit and with a number of digits that people read."""
-    factor, unit = UNITS.get(unit, (1.0, unit))
+    factor, unit = humane(unit)
     value *= factor
     prefix = ""
     if unit in PREFIXED:

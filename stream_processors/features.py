@@ -189,6 +189,7 @@ class FeatureTable:
     floors      position -> smallest scale, in the unit of the feature
     memory_shares  position -> its share in MEMORY_SHARES, 0 for others
     memory_total   position of the level of mem.total
+    places         (len(FEATURES), series of all subsystems): positions of the features of each series
     mark           tells tables of different catalogues apart
     """
 
@@ -200,6 +201,7 @@ class FeatureTable:
     floors: Floats
     memory_shares: Floats
     memory_total: int
+    places: NDArray[np.intp]
     mark: str
 
     def __len__(self) -> int:
@@ -229,23 +231,23 @@ def feature_table() -> FeatureTable:
         floors=np.array([_floor(feature) for feature in features]),
         memory_shares=np.array([MEMORY_SHARES.get(feature.metric.name, 0.0) for feature in features]),
         memory_total=next(i for i, f in enumerate(features) if (f.metric.name, f.kind) == ("mem.total", "level")),
+        places=np.concatenate(
+            [np.arange(place.start, place.stop).reshape(len(FEATURES), -1) for place in slices.values()], axis=1
+        ),
         mark=f"{zlib.crc32('/'.join(f'{f.metric.name} {f.summary} {f.kind}' for f in features).encode()):08x}",
     )
 
 
-def window_features(stats: Mapping[str, Statistics]) -> Singles:
-    """Features (len(feature_table()),) of the merged statistics of a window, by subsystem; NaN for what is absent.
+def window_features(stats: Statistics) -> Singles:
+    """Features (len(feature_table()),) of the merged statistics of a window; NaN for what is absent.
 
     level: mean; variability: standard deviation; trend: least-squares slope per second; roughness: mean absolute step
     between neighbouring samples.
     """
     table = feature_table()
     features = np.full(len(table), np.nan, dtype=np.float32)
-    for subsystem, there in stats.items():
-        rows = describe(there.values)
-        by_kind = features[table.slices[subsystem]].reshape(len(FEATURES), -1)
-        for row, kind in zip(by_kind, FEATURES, strict=True):
-            row[there.columns] = rows[kind]
+    described = describe(stats.values)
+    features[table.places.take(stats.lineup.columns, axis=1)] = [described[kind] for kind in FEATURES]
     return features
 
 

@@ -6,8 +6,8 @@ ICDM 2008); equal to -IsolationForest.score_samples.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final, Self
 
@@ -23,36 +23,30 @@ CHUNK: Final = 2048
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FlatForest:
-    """Trees of a forest, node after node. A leaf is both its own children, so that all trees can be walked for as many
-    steps as the deepest has.
+    """Trees of a forest, node after node. The right child of a node comes after the left one, and a leaf is its own
+    child, so that all trees can be walked for as many steps as the deepest has.
 
-    feature   int16 (nodes,): feature that splits
+    feature   uint8 or uint16 (nodes,): feature that splits
     value     float32 (nodes,): go left if x <= value; infinite in a leaf
-    children  int16 (2 * nodes,): left and right child of each node
-    length    int16 (nodes,): where in `lengths` the path length of a node stands, as if it were a leaf
+    step      uint8 or uint16 (nodes,): from a node to its left child, 0 in a leaf
+    length    uint8 or uint16 (nodes,): where in `lengths` the path length of a node stands, as if it were a leaf
     lengths   float64: path lengths that occur
-    roots     int16 (trees,)
+    roots     uint16 (trees,)
     depth     longest path
     norm      c(samples)
     """
 
-    feature: NDArray[np.int16]
+    feature: NDArray[Any]
     value: Singles
-    children: NDArray[np.int16]
-    length: NDArray[np.int16]
+    step: NDArray[Any]
+    length: NDArray[Any]
     lengths: Floats
-    roots: NDArray[np.int16]
+    roots: NDArray[np.uint16]
     depth: int
     norm: float
 
     def scores(self, rows: Singles) -> Floats:
         """Scores (n,) of rows (n, features), float32 without NaN."""
-        if len(rows) == 1:  # as below, without what costs time when there is only one
-            x, leaf = rows[0], self.roots.astype(np.intp)
-            for _ in range(self.depth):
-                right = x.take(self.feature.take(leaf)) > self.value.take(leaf)
-                leaf = self.children.take(2 * leaf + right).astype(np.intp)
-            return np.array([2.0 ** (-self.lengths.take(self.length.take(leaf)).mean() / self.norm)])
         parts = [rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK)]
         means = [self.lengths[self.length[self._walk(part)[-1]]].mean(axis=1) for part in parts]
         return np.asarray(2.0 ** (-np.concatenate(means) / self.norm))
@@ -69,14 +63,13 @@ class FlatForest:
             np.add.at(found, self.feature[node], shorter / len(self.roots))
         return np.maximum(found, 0.0)
 
-    def _walk(self, rows: Singles) -> NDArray[np.int16]:
+    def _walk(self, rows: Singles) -> NDArray[np.intp]:
         """Nodes (depth + 1, n, trees) that the rows come through."""
         each = np.arange(len(rows))[:, None]
-        node = np.broadcast_to(self.roots, (len(rows), len(self.roots)))
+        node = np.broadcast_to(self.roots.astype(np.intp), (len(rows), len(self.roots)))
         steps = [node]
         for _ in range(self.depth):
-            right = rows[each, self.feature[node]] > self.value[node]
-            node = self.children[2 * node.astype(np.intp) + right]
+            node = node + self.step[node] + (rows[each, self.feature[node]] > self.value[node])
             steps.append(node)
         return np.stack(steps)
 
@@ -85,7 +78,7 @@ class FlatForest:
         return {
             "forest.feature": self.feature,
             "forest.value": self.value,
-            "forest.children": self.children,
+            "forest.step": self.step,
             "forest.length": self.length,
             "forest.lengths": self.lengths,
             "forest.roots": self.roots,
@@ -95,10 +88,81 @@ class FlatForest:
     @classmethod
     def restore(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
         """The forest that `arrays` came from."""
+        names = ("feature", "value", "step", "length", "lengths", "roots")
+        feature, value, step, length, lengths, roots = (arrays[f"forest.{name}"] for name in names)
         depth, norm = arrays["forest.constants"].tolist()
-        names = ("feature", "value", "children", "length", "lengths", "roots")
-        feature, value, children, length, lengths, roots = (arrays[f"forest.{name}"] for name in names)
-        return cls(feature, value, children, length, lengths, roots, int(depth), norm)
+        return cls(feature, value, step, length, lengths, roots, int(depth), norm)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Grove:
+    """Forests side by side: one row of each is scored while all trees are walked together.
+
+    forests  each a part of the arrays here
+    roots    (trees,); feature, value, step, length and lengths are as in FlatForest
+    first    (trees,): where the row of a tree's forest begins among the rows of all
+    table    (trees,): where its forest's lengths begin
+    starts   (forests,): first tree
+    scale    (forests,): what makes of a sum of path lengths the logarithm of a score
+    depth    longest path
+    """
+
+    forests: tuple[FlatForest, ...]
+    feature: NDArray[Any]
+    value: Singles
+    step: NDArray[Any]
+    length: NDArray[Any]
+    lengths: Floats
+    roots: NDArray[np.intp]
+    first: NDArray[np.intp]
+    table: NDArray[np.intp]
+    starts: NDArray[np.intp]
+    scale: Floats
+    depth: int
+
+    @classmethod
+    def of(cls, forests: Sequence[FlatForest], widths: Sequence[int]) -> Self:
+        """From forests whose rows have so many features."""
+        trees = [len(forest.roots) for forest in forests]
+        nodes = _starts([len(forest.value) for forest in forests])
+        tables = _starts([len(forest.lengths) for forest in forests])
+        feature, value, step, length, lengths = (
+            np.concatenate([getattr(forest, name) for forest in forests])
+            for name in ("feature", "value", "step", "length", "lengths")
+        )
+        parts = [slice(start, start + len(forest.value)) for start, forest in zip(nodes, forests, strict=True)]
+        own = [
+            replace(forest, feature=feature[part], value=value[part], step=step[part], length=length[part])
+            for forest, part in zip(forests, parts, strict=True)
+        ]
+        return cls(
+            forests=tuple(own),
+            feature=feature,
+            value=value,
+            step=step,
+            length=length,
+            lengths=lengths,
+            roots=np.concatenate([forest.roots + start for forest, start in zip(forests, nodes, strict=True)]),
+            first=np.repeat(_starts(widths), trees),
+            table=np.repeat(tables, trees),
+            starts=_starts(trees),
+            scale=np.array([-1 / (count * forest.norm) for count, forest in zip(trees, forests, strict=True)]),
+            depth=max(forest.depth for forest in forests),
+        )
+
+    def scores(self, row: Singles) -> Floats:
+        """Scores (forests,) of the rows of all forests, one after the other in `row`."""
+        node = self.roots
+        for _ in range(self.depth):
+            right = row.take(self.feature.take(node) + self.first) > self.value.take(node)
+            node = node + self.step.take(node) + right
+        lengths = self.lengths.take(self.length.take(node) + self.table)
+        return np.asarray(np.exp2(np.add.reduceat(lengths, self.starts) * self.scale))
+
+
+def _starts(sizes: Sequence[int]) -> NDArray[np.intp]:
+    """Where parts of these sizes start."""
+    return np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.intp)
 
 
 def fit_forest(rows: Singles, trees: int, seed: int) -> tuple[FlatForest, Floats]:
@@ -129,39 +193,51 @@ def flatten(forest: Any, samples: int) -> FlatForest:
     """Flat arrays of a fitted scikit-learn IsolationForest with subsamples of `samples` rows and all features."""
     features: list[NDArray[Any]] = []
     values: list[NDArray[Any]] = []
-    children: list[NDArray[Any]] = []
+    steps: list[NDArray[Any]] = []
     paths: list[NDArray[Any]] = []
-    roots: list[int] = []
-    offset = depth = 0
+    depth = 0
     for estimator in forest.estimators_:
         tree = estimator.tree_
-        leaf = tree.children_left < 0
-        paths.append(_path_lengths(tree))
-        features.append(np.where(leaf, 0, tree.feature))
+        order, step = _in_pairs(tree.children_left, tree.children_right)
+        leaf = step == 0
         # x is float32, so x <= threshold and x <= the next float32 at or below it are the same.
         threshold = tree.threshold.astype(np.float32)
         above = threshold.astype(np.float64) > tree.threshold
         threshold[above] = np.nextafter(threshold[above], np.float32(-np.inf))
-        values.append(np.where(leaf, np.float32(np.inf), threshold))
-        itself = np.arange(tree.node_count)
-        both = [np.where(leaf, itself, each) + offset for each in (tree.children_left, tree.children_right)]
-        children.append(np.stack(both, axis=1).ravel())
-        roots.append(offset)
-        offset += tree.node_count
+        features.append(np.where(leaf, 0, tree.feature[order]))
+        values.append(np.where(leaf, np.float32(np.inf), threshold[order]))
+        steps.append(step)
+        paths.append(_path_lengths(tree)[order])
         depth = max(depth, int(tree.max_depth))
-    if offset > np.iinfo(np.int16).max:
-        raise ValueError(f"the forest has {offset} nodes, more than 16 bits address")
     lengths, positions = np.unique(np.concatenate(paths), return_inverse=True)
     return FlatForest(
-        feature=np.concatenate(features).astype(np.int16),
+        feature=_small(np.concatenate(features)),
         value=np.concatenate(values).astype(np.float32),
-        children=np.concatenate(children).astype(np.int16),
-        length=positions.astype(np.int16),
+        step=_small(np.concatenate(steps)),
+        length=_small(positions),
         lengths=lengths,
-        roots=np.array(roots, dtype=np.int16),
+        roots=_starts([len(each) for each in values]).astype(np.uint16),
         depth=depth,
         norm=_norm(samples),
     )
+
+
+def _in_pairs(left: NDArray[Any], right: NDArray[Any]) -> tuple[list[int], NDArray[np.intp]]:
+    """Nodes of a tree in an order in which children stand side by side, and from each the step to its left child."""
+    order, steps = [0], []
+    for place, node in enumerate(order):  # which grows meanwhile
+        steps.append(0 if left[node] < 0 else len(order) - place)
+        if left[node] >= 0:
+            order += [int(left[node]), int(right[node])]
+    return order, np.array(steps)
+
+
+def _small(numbers: NDArray[Any]) -> NDArray[Any]:
+    """The same in 8 or 16 bits. Raises ValueError if they need more."""
+    kind = np.min_scalar_type(int(numbers.max()))
+    if kind.itemsize > 2:
+        raise ValueError(f"the forest has a number that needs more than 16 bits: {numbers.max()}")
+    return numbers.astype(kind)
 
 
 def _path_lengths(tree: Any) -> Floats:

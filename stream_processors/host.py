@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+from math import log10
 from typing import Final
 
 from schemas.records import Episode, Event, StateRecord, Telemetry, Verdict
 from schemas.settings import PipelineSettings
-from stream_processors.attribution import Finding, attribute, examine, stands_out
+from stream_processors.attribution import Finding, attribute, examine, only_of, stands_out
 from stream_processors.baseline import Baseline, severity
 from stream_processors.causes import happened
-from stream_processors.episodes import Tracker
 from stream_processors.features import window_features
 from stream_processors.fitting import Fit, Fitter, Inline
+from stream_processors.following import Following, Sight
 from stream_processors.happenings import BEFORE_NS, KEPT_NS, SLOT, Happenings
 from stream_processors.learning import Learner
 from stream_processors.regime import Look, Regimes, look, only_words
@@ -30,6 +32,7 @@ followed.
 """
 FORMER_SESSIONS: Final = 4
 PROGRESS_EVERY: Final = 5
+LASTS: Final = "Closed because it lasts: it is learnt as the new normal"
 """Windows, at most, that are worked out again after a crash."""
 
 
@@ -65,7 +68,7 @@ class Host:
         self.name = name
         self.settings = settings
         self.windows = Windows(settings)
-        self.tracker = Tracker(settings)
+        self.following = Following(settings)
         self.happenings = Happenings()
         self.learner = Learner(name, settings, fitter)
         self.regimes = Regimes(settings.phase_times)
@@ -121,14 +124,15 @@ class Host:
     def _kept_since(self) -> int:
         """Events from then on, ns, may still be evidence."""
         since_ns = (self.windows.next_start or 0) * SECOND_NS - KEPT_NS
-        episodes = [each for each in (self.tracker.open, self.tracker.closed) if each is not None]
         # One that was closed a moment ago may go on.
-        starts = [each.start_ns for each in episodes if each.closed_ns is None or each.closed_ns >= since_ns]
+        starts = [
+            each.start_ns for each in self.following.known if each.closed_ns is None or each.closed_ns >= since_ns
+        ]
         return min([since_ns, *(start - BEFORE_NS for start in starts)])
 
     def _happened(self, window: Window) -> Happened:
         """What the host's events tell of that may explain `window`, or the episode that is open."""
-        start_ns = window.start * SECOND_NS if self.tracker.open is None else self.tracker.open.start_ns
+        start_ns = min([window.start * SECOND_NS, *(episode.start_ns for episode in self.following.open)])
         return happened(self.happenings.events.values(), start_ns - BEFORE_NS, window.end * SECOND_NS)
 
     def tick(self, now: float) -> list[Result]:
@@ -143,7 +147,7 @@ class Host:
     def silence(self) -> list[Result]:
         """The host sends nothing any more: its windows are closed as they are, and so is its episode."""
         results = self._results(self.windows.flush())
-        results += map(self.happenings.told, self.tracker.end("Closed because the host fell silent"))
+        results += map(self.happenings.told, self.following.end("Closed because the host fell silent"))
         return [*results, self._progress()] if results else []
 
     def slots(self) -> tuple[str, ...]:
@@ -169,7 +173,7 @@ class Host:
         self.windows.expected = {str(name): int(second) for name, second in state["expected"].items()}
         self.newest = {name: (str(place[0]), int(place[1]), int(place[2])) for name, place in state["newest"].items()}
         self.former = {str(name): list(map(str, sessions)) for name, sessions in state["former"].items()}
-        self.tracker = Tracker.restore(self.settings, state["tracker"])
+        self.following = Following.restore(self.settings, state["tracker"])
         self.progressed, self.epoch = self.windows.next_start or 0, int(state["epoch"])
         try:
             self.learner.restore(by_slot, state)
@@ -177,7 +181,7 @@ class Host:
         except (IndexError, KeyError, TypeError, ValueError) as error:
             self.learner.relearn()
             self.regimes = Regimes(self.settings.phase_times)
-            self._owed += self.tracker.end("Closed because the model of the host was lost")
+            self._owed += self.following.end("Closed because the model of the host was lost")
             return f"{type(error).__name__}: {error}"
         return lost
 
@@ -247,11 +251,11 @@ class Host:
         return [self.happenings.told(each) if isinstance(each, Episode) else each for each in results]
 
     def _judge_safely(self, window: Window) -> list[Result]:
-        before = replace(self.tracker, weights=dict(self.tracker.weights))
+        before = self.following.copy()
         try:
             return self._judge(window)
         except Exception as error:  # a fault of ours must cost no window, and no other host
-            self.tracker = before  # what it has followed is not told
+            self.following = before  # what it has followed is not told
             reason = f"fault in the pipeline: {type(error).__name__}: {error}"
             return self._withhold(window, reason)
 
@@ -268,7 +272,8 @@ class Host:
 
     def _withhold(self, window: Window, reason: str) -> list[Result]:
         verdict = self._verdict(window, "withheld", reason)
-        return [verdict, *self.tracker.follow(verdict, Finding())]
+        verdict, episodes = self.following.follow(verdict)
+        return [verdict, *episodes]
 
     def _judge(self, window: Window) -> list[Result]:
         if window.coverage < self.settings.coverage:
@@ -280,7 +285,7 @@ class Host:
             warming = self._verdict(window, "warming", self.learner.why_silent())
             return [warming, *self._learn(window, features)]
         self.learner.since_fit += 1
-        deviations = self.baseline.deviations(features)
+        deviations = self.learner.deviations(features)
         scores, strangeness = self.baseline.score(deviations)
         votes = sum(score.vote for score in scores)
         severe = severity(strangeness)
@@ -298,27 +303,18 @@ class Host:
                 return self._changed(window, features, verdict, change)
             if self.regimes.changing and seen.words:
                 deviations = only_words(deviations)
-        finding = Finding()
-        if verdict.anomalous or (telling and self.tracker.open is not None):
+        show = None
+        if verdict.anomalous or (telling and self.following.open):
             attribution = attribute(deviations, strangeness)
-            finding = examine(
-                features,
-                deviations,
-                self.baseline,
-                window,
-                strangeness=strangeness,
-                happened=self._happened(window),
-            )
             verdict = replace(verdict, subsystem=attribution.subsystem, shares=attribution.shares)
-        episodes = self.tracker.follow(verdict, finding)
-        if self.tracker.open is not None and verdict.subsystem is not None:
-            verdict = replace(verdict, episode=self.tracker.open.id)
+            show = partial(self._sight, window, features, deviations, strangeness)
+        verdict, episodes = self.following.follow(verdict, show)
         self._remember(seen, episodes, window)
         results: list[Result] = [verdict, *episodes]
-        if self.tracker.open is not None:
+        if self.following.open:
             # A fault does not become normal because it lasts.
-            if self.tracker.open.windows >= self.settings.regime_windows and not self.regimes.spoke:
-                results += self.tracker.end("Closed because it lasts: it is learnt as the new normal")
+            if not self.regimes.spoke and (ended := self.following.end(LASTS, self._lasts)):
+                results += ended
                 self.regimes.calm()
                 self.regimes.begin("what is new lasts, and no metric speaks of a fault", window.start)
                 self.learner.begin_anew()
@@ -331,6 +327,28 @@ class Host:
                 self.learner.go_back()
         return results
 
+    def _lasts(self, episode: Episode) -> bool:
+        return episode.windows >= self.settings.regime_windows
+
+    def _sight(
+        self,
+        window: Window,
+        features: Singles,
+        deviations: Singles,
+        strangeness: Mapping[str, float],
+        seen: frozenset[str],
+    ) -> Sight:
+        """What the subsystems `seen` show of a window."""
+        shown = {name: strange for name, strange in strangeness.items() if name in seen}
+        if not shown or self.baseline is None:
+            return Sight(0.0, {}, Finding())
+        part = deviations if len(shown) == len(strangeness) else only_of(deviations, seen)
+        severe = max(0.0, max(shown.values()) - log10(len(strangeness)))
+        if not stands_out(part):
+            return Sight(severe, {}, Finding())
+        finding = examine(features, part, self.baseline, window, strangeness=shown, happened=self._happened(window))
+        return Sight(severe, attribute(part, shown).shares, finding)
+
     def _changed(self, window: Window, features: Singles, verdict: Verdict, why: str) -> list[Result]:
         """The window is unusual, but no anomaly."""
         if self.regimes.changing:
@@ -338,7 +356,7 @@ class Host:
                 self.learner.begin_anew()
             why = f"{why}; {self.learner.how_anew()}"
         verdict = replace(verdict, state="changed", reason=why, anomalous=False)
-        episodes = self.tracker.follow(verdict, Finding())
+        verdict, episodes = self.following.follow(verdict)
         self._remember(None, episodes, window)
         learnt = self._learn(window, features) if self.regimes.changing and self.learner.anew else []
         return [verdict, *episodes, *learnt]
@@ -349,7 +367,7 @@ class Host:
             self.regimes.strange(seen)
         if any(episode.state == "closed" for episode in episodes):
             self.regimes.closed(window.start)
-        elif seen is None and self.tracker.open is None:
+        elif seen is None and not self.following.open:
             self.regimes.calm()
 
     def _learn(self, window: Window, features: Singles) -> list[StateRecord]:
@@ -363,7 +381,7 @@ class Host:
             "expected": self.windows.expected,
             "newest": self.newest,
             "former": self.former,
-            "tracker": self.tracker.state(),
+            "tracker": self.following.state(),
             "epoch": self.epoch,
             **self.learner.state(),
         }

@@ -14,7 +14,9 @@ from schemas.records import StateRecord
 from schemas.settings import PipelineSettings
 from stream_processors.baseline import Baseline
 from stream_processors.fitting import Fit, Fitter
+from stream_processors.regime import speaking
 from stream_processors.rows import Row, feature_matrix
+from stream_processors.seconds import Singles
 
 MODEL_SLOTS: Final = 2
 """The model in use and the one before it stay in the topic."""
@@ -22,10 +24,14 @@ LEVELS_EVERY: Final = 8
 """One row in so many has the levels of instances: on a large host they are most of it, and need not be known as well.
 """
 DRIFT_ROWS: Final = 12
-"""The newest rows that say where the host is now, and how often they are asked."""
+DRIFT_S: Final = 60
+"""The newest rows, so many and of so long a time at least, whose median says where the host is now."""
+DRIFT_EVERY: Final = 4
+"""They are asked when so many more have come."""
 DRIFT: Final = 0.8
+"""A feature that lies so many scales from where the model has it has drifted."""
 DRIFTED: Final = 0.1
-"""The host has drifted when so large a share of its features lies DRIFT scales from where the model has them."""
+"""The host has drifted when so large a share of its features has."""
 SOONER: Final = 5
 """A host that drifts is fitted again after such a part of the time that others wait."""
 
@@ -58,6 +64,7 @@ class Learner:
     kept       versions that the topic holds
     pinned     the version that is to be kept, and nothing else; None if the host learns on
     due        the fit under way
+    drift      how far features (len(feature_table()),) have drifted from the model, in its scales; None if none has
     anew       whether the work has changed, so that the next model is to be of what came since; until then the model in
                use stays
     """
@@ -75,6 +82,8 @@ class Learner:
         self.pinned: int | None = None
         self.due: Due | None = None
         self.anew = False
+        self.drift: Singles | None = None
+        self._drifted = False
         self._fitter = fitter
         # Hosts that came at the same time must not all be fitted at the same time.
         spread = zlib.crc32(name.encode())
@@ -115,6 +124,8 @@ class Learner:
         self.learnt += 1
         self.calm_windows = 0
         adopt = row.start + self.settings.adopt_windows * self.settings.step_s
+        if self.learnt % DRIFT_EVERY == 0:
+            self._follow(row.start)
         if self._is_due() or self._drifts():
             self._ask(adopt)
         return [record]
@@ -123,11 +134,21 @@ class Learner:
         """The work has changed: learn from what comes, and use the present model until there is another."""
         if self.pinned is None:
             self.rows, self.learnt, self.due, self.anew = {}, 0, None, True
+            self.drift, self._drifted = None, False
 
     def go_back(self) -> None:
         """The work is what it was. Rows of the time between are not of it."""
         if self.anew:
             self.rows, self.learnt, self.due, self.anew = {}, 0, None, False
+
+    def deviations(self, features: Singles) -> Singles:
+        """What is off about a window with these features, in scales of the model in use: what drifts slowly is
+        followed, so that a model that is some minutes old still says what is new. Raises ValueError without a model.
+        """
+        if self.baseline is None:
+            raise ValueError("there is no model yet")
+        deviations = self.baseline.deviations(features)
+        return deviations if self.drift is None else deviations - self.drift
 
     def waits_for(self, second: int) -> Fit | None:
         """The fit without which a window that starts at `second` cannot be judged."""
@@ -148,6 +169,7 @@ class Learner:
         # A version skips a number rather than take the slot of the one in use.
         self.kept = (*([self.baseline.version] if self.baseline is not None else []), baseline.version)
         self.baseline, self.version, self.anew = baseline, due.version, False
+        self._follow(second)
         return [_described(baseline, self.name, due.rows)]
 
     def obey(self, pinned: int | None, model: StateRecord | None) -> None:
@@ -162,6 +184,7 @@ class Learner:
                 raise ValueError(f"version {pinned} is asked for, and version {baseline.version} sent along")
             self.baseline, self.due, self.anew = baseline, None, False
         self.pinned = pinned
+        self.drift, self._drifted = None, False
 
     def restart(self, second: int) -> None:
         """Time goes on from `second`: a fit that is due after it is taken up at once."""
@@ -172,8 +195,8 @@ class Learner:
         """Forget what was normal. A pinned version is forgotten with it: what cannot be used is not kept."""
         self.rows = {}
         self.kept = ()
-        self.anew = False
-        self.baseline = self.due = self.pinned = None
+        self.anew = self._drifted = False
+        self.baseline = self.due = self.pinned = self.drift = None
         self.learnt = self.calm_windows = self.since_fit = 0
 
     def state(self) -> dict[str, Any]:
@@ -210,6 +233,8 @@ class Learner:
                 raise ValueError(f"version {using} is in use, and version {self.baseline.version} in its place")
             self.kept = tuple(state.get("kept", (using,)))
             self.pinned, self.anew = state.get("pinned"), bool(state.get("anew", False))
+            if state["next_start"] is not None:
+                self._follow(int(state["next_start"]) - 1)
         if state.get("due") is not None:
             self._ask(int(state["due"]))
 
@@ -222,13 +247,29 @@ class Learner:
 
     def _drifts(self) -> bool:
         """Whether the host has moved from where the model has it, without a window that was strange."""
-        if self.baseline is None or self.anew or self.pinned is not None or self.learnt < self.settings.warmup_windows:
-            return False
-        if self.since_fit < self._refit_after // SOONER or self.learnt % DRIFT_ROWS:
-            return False
-        newest = sorted(self.rows.values(), key=lambda each: each.start)[-DRIFT_ROWS:]
-        moved = np.abs(np.median(self.baseline.deviations(feature_matrix(newest)), axis=0))
-        return bool((moved[~np.isnan(moved)] > DRIFT).mean() > DRIFTED)
+        enough = self.learnt >= self.settings.warmup_windows
+        return self._drifted and enough and self.since_fit >= self._refit_after // SOONER
+
+    def _follow(self, second: int) -> None:
+        """Find out how far the host has drifted, from rows alone, so that a worker that takes over finds the same.
+
+        second  of the window; rows that start after it are of windows that are judged again
+        """
+        self.drift, self._drifted = None, False
+        if self.baseline is None or self.anew or self.pinned is not None:
+            return
+        rows = sorted((row for row in self.rows.values() if row.start <= second), key=lambda each: each.start)
+        apart = self.settings.row_every * self.settings.step_s
+        count = max(DRIFT_ROWS, -(-DRIFT_S // apart))
+        newest = rows[: len(rows) - self.learnt % DRIFT_EVERY][-count:]
+        # Those of a warm-up lie so close together that they say where the host was for a moment.
+        if len(newest) < count or newest[-1].start - newest[0].start < (count - 1) * apart:
+            return
+        moved = np.median(self.baseline.deviations(feature_matrix(newest)), axis=0)
+        drifted = np.abs(moved) > DRIFT
+        self._drifted = bool(drifted[~np.isnan(moved)].mean() > DRIFTED)
+        # What speaks of a fault does not become normal because it grows slowly.
+        self.drift = np.where(drifted & ~speaking(), moved, np.float32(0)).astype(np.float32)
 
     def _ask(self, adopt: int) -> None:
         rows = tuple(sorted(self.rows.values(), key=lambda each: each.start))

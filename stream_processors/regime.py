@@ -8,13 +8,15 @@ A window in which one of those rises is never put down to the work.
 
 So a window that the ensemble finds anomalous is a change when no metric in it speaks of a fault and
 - allocations moved, and metrics of at least SUBSYSTEMS subsystems with them, or
+- it trades work of one kind for work of another, as a phase does: a checkpoint writes instead of computing; a fault
+  that slows a host down makes it do more of nothing. Or
 - it has the shape of a phase that came and went at least `phase_times` times, or
 - what came lasts so long that it is learnt as the new normal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
@@ -30,21 +32,33 @@ USUAL: Final = 4.0
 """The strangest of a metric's features deviates this much on an ordinary window."""
 MOVED: Final = 2 * USUAL
 """A level of an allocation, or of a metric that speaks of faults, counts from here on."""
+TRADED: Final = 1.0
+"""The same in a shape, which holds log2 of multiples of USUAL."""
 SUBSYSTEMS: Final = 3
 METRICS: Final = 3
 """A phase moves at least so many metrics in each of SUBSYSTEMS subsystems."""
 ALIKE: Final = 0.75
 """Cosine of two shapes from which on they are one phase."""
-PHASES: Final = 6
+PHASES: Final = 8
 """Of more, the one that was not seen for longest is forgotten."""
 LONGEST_PHASE: Final = 120
-"""Windows; what goes on for longer is no phase."""
+"""Windows, or seconds; what goes on for longer is no phase."""
 TAIL_S: Final = 30
 """For so long after a phase what it moved may still settle, such as dirty pages."""
+REVIVED: Final = 1.25
+"""What settles gets less: what moves so many times as much as it did before is something else."""
 BACK: Final = 30
 """So many windows in a row that are normal to the old model mean that a change is gone again."""
 
 ALLOCATIONS: Final = frozenset({"gpu.mem_used", "mem.anon", "mem.committed"})
+WORK: Final = frozenset(
+    {
+        *("cpu.time.user", "gpu.power_instant", "gpu.nvlink_rx", "gpu.nvlink_tx", "gpu.pcie_rx_bytes"),
+        *("gpu.pcie_tx_bytes", "ib.rx_data", "ib.tx_data", "net.rx_bytes", "net.tx_bytes"),
+        *("disk.read_sectors", "disk.write_sectors"),
+    }
+)
+"""What a host gets done, by kind."""
 FAULT_WORDS: Final = (
     "cpu.psi.", "mem.psi.", "cpu.run_delay", "cpu.time.steal", "cpu.throttle.", "gpu.throttle_ns.", "gpu.throttled.",
     "numa.miss", "numa.foreign", "vm.scan_direct", "vm.alloc_stall", "vm.compact_stall", "vm.swap_in", "vm.swap_out",
@@ -89,6 +103,15 @@ class Look:
         return tuple(name for name, metrics in count.items() if metrics >= METRICS)
 
     @property
+    def trades(self) -> bool:
+        """Whether work of one subsystem takes the place of work of another, and moves all of the host."""
+        levels = self.shape[_places().work]
+        names = [feature_table().metrics[metric].subsystem for metric in _places().work]
+        more = {name for name, level in zip(names, levels, strict=True) if level >= TRADED}
+        less = {name for name, level in zip(names, levels, strict=True) if level <= -TRADED}
+        return len(more | less) > 1 and bool(more and less) and len(self.moved) >= SUBSYSTEMS
+
+    @property
     def allocated(self) -> bool:
         """Whether allocations moved."""
         return bool((np.abs(self.allocations) > MOVED).any())
@@ -101,6 +124,7 @@ class _Places:
     speaking: NDArray[np.bool_]
     levels: NDArray[np.intp]
     metrics: NDArray[np.intp]
+    work: NDArray[np.intp]
 
 
 @cache
@@ -111,7 +135,12 @@ def _places() -> _Places:
     means = np.array([f.summary == "mean" for f in table.features])
     levels = np.flatnonzero(np.array([f.kind == "level" for f in table.features]))
     return _Places(
-        np.flatnonzero(speaking), np.flatnonzero(allocating & means), speaking, levels, table.metric_of[levels]
+        np.flatnonzero(speaking),
+        np.flatnonzero(allocating & means),
+        speaking,
+        levels,
+        table.metric_of[levels],
+        np.flatnonzero([metric.name in WORK for metric in table.metrics]),
     )
 
 
@@ -129,6 +158,11 @@ def look(deviations: Singles) -> Look:
     return Look(shape.astype(np.float32), words, there[places.allocations].astype(np.float32))
 
 
+def speaking() -> NDArray[np.bool_]:
+    """Which features (len(feature_table()),) are levels of metrics that speak of faults."""
+    return _places().speaking
+
+
 def only_words(deviations: Singles) -> Singles:
     """The deviations of metrics that speak of faults; of the others 0, since the work has moved them."""
     return np.where(_places().speaking, deviations, np.float32(0)).astype(np.float32)
@@ -138,14 +172,28 @@ def only_words(deviations: Singles) -> Singles:
 class Phase:
     """Something that comes and goes.
 
-    shape  float32 (metrics,)
-    times  how often it was seen
+    shape  float32 (metrics,): mean of an episode, and the strongest since it is known
+    times  how often it came
     last   second in which it was seen last
+    begun  second in which it came last, 0 if that was taken for an anomaly
+    left   least that still moved since it was seen last, as a sum over a shape
     """
 
     shape: Singles
     times: int
     last: int
+    begun: int = 0
+    left: float = np.inf
+
+    def settles(self, shape: Singles, second: int) -> bool:
+        """Whether a window that looks like `shape` is what is left of it."""
+        moves = float(np.abs(shape).sum())
+        if not self.begun or second - self.last > TAIL_S or moves > REVIVED * self.left:
+            return False
+        if moves > 0 and _contained(shape, self.shape) < ALIKE:
+            return False
+        self.left = min(self.left, moves)
+        return True
 
 
 @dataclass(slots=True)
@@ -187,12 +235,25 @@ class Regimes:
         if self.why and self.anchor is None:
             self.back = 0
             return self._told()
-        known = self._like(seen.shape, second)
-        if known is not None and known.times >= self.phase_times:
-            known.times += second - known.last > LONGEST_PHASE
-            known.last = second
-            return f"a phase of the work that came and went {known.times} times before"
+        known = self._like(seen.shape)
+        if known is None and seen.trades:
+            known = self._add(Phase(seen.shape, 0, second - TAIL_S - 1))
+        if known is not None and (seen.trades or known.times >= self.phase_times):
+            return self._goes_on(known, seen.shape, second)
+        if any(phase.settles(seen.shape, second) for phase in self.phases):
+            return "what a phase of the work has left behind settles"
         return ""
+
+    def _goes_on(self, phase: Phase, shape: Singles, second: int) -> str:
+        if second - phase.last > TAIL_S:
+            phase.times, phase.begun = phase.times + 1, second
+        phase.last, phase.left = second, np.inf
+        phase.shape = np.where(np.abs(shape) > np.abs(phase.shape), shape, phase.shape)
+        if second - phase.begun >= LONGEST_PHASE:
+            return ""
+        if phase.times == 1:
+            return "a phase of the work: it does more of one kind and less of another"
+        return f"a phase of the work that came {phase.times - 1} times before"
 
     @property
     def changing(self) -> bool:
@@ -242,22 +303,18 @@ class Regimes:
             known.shape = (known.shape * known.times + shape) / np.float32(known.times + 1)
             known.times, known.last = known.times + 1, second
             return
-        self.phases.append(Phase(shape, 1, second))
+        self._add(Phase(shape, 1, second))
+
+    def _add(self, phase: Phase) -> Phase:
+        self.phases.append(phase)
         if len(self.phases) > PHASES:
             self.phases.remove(min(self.phases, key=lambda each: each.last))
+        return phase
 
-    def _like(self, shape: Singles, second: int | None = None) -> Phase | None:
-        """The phase that has this shape; with `second` also one that ended shortly before and moved what still moves
-        now.
-        """
-        best, found = ALIKE, None
-        for phase in self.phases:
-            alike = _cosine(shape, phase.shape)
-            if second is not None and second - phase.last <= TAIL_S:
-                alike = max(alike, _contained(shape, phase.shape))
-            if alike >= best:
-                best, found = alike, phase
-        return found
+    def _like(self, shape: Singles) -> Phase | None:
+        """The phase that has this shape."""
+        likest = max(self.phases, key=lambda each: _cosine(shape, each.shape), default=None)
+        return likest if likest is not None and _cosine(shape, likest.shape) >= ALIKE else None
 
     def _told(self) -> str:
         since = str(np.datetime64(self.since, "s")).replace("T", " ")
@@ -270,7 +327,10 @@ class Regimes:
             shapes.append(self._strange)
         values = {
             "mark": feature_table().mark,
-            "phases": [[phase.times, phase.last] for phase in self.phases],
+            "phases": [
+                [each.times, each.last, each.begun, each.left if np.isfinite(each.left) else None]
+                for each in self.phases
+            ],
             "why": self.why,
             "since": self.since,
             "begun": self.begun,
@@ -294,15 +354,19 @@ class Regimes:
         if values is None or values["mark"] != feature_table().mark:
             return regimes
         shapes = [_shape(arrays, number) for number in range(len(values["phases"]) + (values["windows"] > 0))]
-        regimes.phases = [
-            Phase(shape, int(times), int(last)) for shape, (times, last) in zip(shapes, values["phases"], strict=False)
-        ]
+        regimes.phases = [Phase(shape, *_phase(row)) for shape, row in zip(shapes, values["phases"], strict=False)]
         regimes.why, regimes.back = str(values["why"]), int(values["back"])
         regimes.since, regimes.begun = int(values["since"]), int(values["begun"])
         regimes._windows, regimes._spoke = int(values["windows"]), bool(values["spoke"])
         regimes._strange = shapes[-1] if regimes._windows else None
         regimes.anchor = np.asarray(arrays["anchor"], np.float32) if "anchor" in arrays else None
         return regimes
+
+
+def _phase(row: Sequence[Any]) -> tuple[int, int, int, float]:
+    """Of a phase: times, last, begun, left. State of a version before had the first two."""
+    times, last, begun, left = (*row, 0, None)[:4]
+    return int(times), int(last), int(begun), np.inf if left is None else float(left)
 
 
 def _shape(arrays: Mapping[str, NDArray[Any]], number: int) -> Singles:

@@ -2,42 +2,35 @@
 
 A metric with several instances is first summarised over them (mean, maximum, spread), sample by sample. Each summary
 is then a series of samples, and of a series the statistics of ROWS are kept, which merge: the statistics of three
-seconds are those of their samples together. All series of a subsystem are reduced in one go.
+seconds are those of their samples together. What numpy costs a call is most of the work, so samples wait until those of
+the other subsystems are there, and all are reduced in one go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import accumulate
+from math import isnan
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.catalogue import Metric, subsystem_metrics
+from schemas.catalogue import SUBSYSTEMS, Metric, subsystem_metrics
+from schemas.matrices import KNOWN, Columns, Matrices
 from schemas.records import Telemetry
 
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
+Places = NDArray[np.intp]
 
 SUMMARIES: Final = ("mean", "maximum", "spread")
-ROWS: Final = (
-    "n",
-    "mean",
-    "m2",
-    "min",
-    "max",
-    "first",
-    "last",
-    "sum_t",
-    "sum_tt",
-    "sum_tx",
-    "rough",
-    "first_t",
-    "last_t",
-)
-N, MEAN, M2, MIN, MAX, FIRST, LAST, SUM_T, SUM_TT, SUM_TX, ROUGH, FIRST_T, LAST_T = range(len(ROWS))
+ROWS: Final = ("n", "sum_t", "sum_tt", "sum_tx", "rough", "m2", "mean", "min", "max", "first", "last")
+N, SUM_T, SUM_TT, SUM_TX, ROUGH, M2, MEAN, MIN, MAX, FIRST, LAST = range(len(ROWS))
+ADDED: Final = slice(N, MEAN)
+"""Those that are sums: parts add up, but for what their distance adds."""
 SECOND_NS: Final = 1_000_000_000
 
 
@@ -64,42 +57,147 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Order of the series of a subsystem; the same for every host, so that arrays of two hosts or two days compare."""
+    """Order of the series of a subsystem; the same for every host, so that arrays of two hosts or two days compare.
+
+    first  how many series the subsystems before it have
+    """
 
     groups: tuple[Group, ...]
     series: tuple[Series, ...]
+    first: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lineup:
+    """The series that a host has: their positions among those of all subsystems, ascending. Seconds share it."""
+
+    columns: Places
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Statistics:
     """Statistics of the series that a host has; of those that it lacks nothing is kept or computed.
 
-    columns  positions of the series in the layout, ascending
-    values   float64 (len(ROWS), len(columns)): NaN where the series has no sample, except n = 0. Times are seconds
-             since the start of the second.
+    values   float64 (len(ROWS), series of the lineup): NaN where the series has no sample, except sums, which are 0.
+             Times are seconds since the start of the second.
     """
 
-    columns: NDArray[np.intp]
+    lineup: Lineup
     values: Floats
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
+class Level:
+    """Where the instances of a dimension are: `channels` (metrics that are there, instances) of the metrics in `rows`
+    of the `metrics` that there may be.
+    """
+
+    metrics: int
+    rows: Places
+    channels: Places
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """What messages of the same metrics and instances hold.
+
+    columns  of the message
+    lineup   series that it fills
+    metrics  (series,): which of its metrics
+    summary  (series,): which of SUMMARIES
+    levels   by dimension, without host
+    """
+
+    columns: Columns
+    lineup: Lineup
+    metrics: Places
+    summary: Places
+    levels: Mapping[str, Level]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sweep:
+    """How messages of several plans, side by side, are reduced.
+
+    wide            channels of metrics that have several
+    starts, widths  (metrics that have several,): first of them in `wide`, and how many
+    owner           (channels in `wide`,): which of those metrics a channel is of
+    flat            channels of the other metrics, which spread over nothing
+    order           (series,): where they are among the channels, the spreads of the flat ones, and the means, maxima
+                    and spreads of the others
+    lineup          of all
+    series          those of each message
+    channels        those of each message
+    """
+
+    wide: Places
+    starts: Places
+    widths: Places
+    owner: Places
+    flat: Places
+    order: Places
+    lineup: Lineup
+    series: tuple[slice, ...]
+    channels: tuple[slice, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Samples:
+    """Samples of one second, float32 `cells` (count, channels); the first `into_ns` after it begins."""
+
+    cells: Singles
+    into_ns: int
+    period_ns: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reduced:
+    """What is kept of samples.
+
+    stats   statistics
+    filled  share of the second's expected samples that hold any value, 0 to 1
+    means   mean of every channel, float32 (channels,), NaN where absent
+    """
+
+    stats: Statistics
+    filled: float
+    means: Singles
+
+
+@dataclass(slots=True, eq=False)
 class Second:
-    """Statistics of one second of one subsystem.
+    """One second of one subsystem.
 
     second     seconds since 1970-01-01 UTC
-    stats      of the samples of the second
-    filled     share of the second's expected samples that hold any value, 0 to 1
     instances  names by dimension, without host
-    levels     by dimension, mean of every instance in the second, float32 (metrics of the dimension, instances), NaN
-    where absent
+    plan       what the channels of the samples are
+    samples    or what is kept of them: Samples are reduced when somebody asks, alone or by `reduce_together`
     """
 
     second: int
-    stats: Statistics
-    filled: float
     instances: Mapping[str, tuple[str, ...]]
-    levels: Mapping[str, Singles]
+    plan: Plan
+    samples: Samples | Reduced
+
+    @property
+    def reduced(self) -> Reduced:
+        """What is kept of the samples."""
+        if isinstance(self.samples, Samples):
+            reduce_together([self])
+        assert isinstance(self.samples, Reduced)
+        return self.samples
+
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        """Dimensions, without host, of which there is any metric."""
+        return tuple(self.plan.levels)
+
+    def levels(self, dimension: str) -> Singles:
+        """Mean of every instance in the second, float32 (metrics of the dimension, instances), NaN where absent."""
+        level = self.plan.levels[dimension]
+        found = np.full((level.metrics, level.channels.shape[1]), np.nan, dtype=np.float32)
+        found[level.rows] = self.reduced.means[level.channels]
+        return found
 
 
 @cache
@@ -116,167 +214,149 @@ def layout(subsystem: str) -> Layout:
         groups.append(Group(dimension, tuple(metrics), len(series)))
         for summary in SUMMARIES if dimension != "host" else SUMMARIES[:1]:
             series += [Series(metric, summary) for metric in metrics]
-    return Layout(tuple(groups), tuple(series))
+    first = sum(len(layout(name).series) for name in SUBSYSTEMS[: SUBSYSTEMS.index(subsystem)])
+    return Layout(tuple(groups), tuple(series), first)
+
+
+@lru_cache(maxsize=KNOWN)
+def _plan(subsystem: str, columns: Columns) -> Plan:
+    """The plan for messages with these columns; a host sends the same second after second."""
+    order = layout(subsystem)
+    position = {name: place for place, name in enumerate(columns.names)}
+    lineup: list[int] = []
+    metrics: list[int] = []
+    summary: list[int] = []
+    levels: dict[str, Level] = {}
+    for group in order.groups:
+        rows = [row for row, metric in enumerate(group.metrics) if metric.name in position]
+        there = [position[group.metrics[row].name] for row in rows]
+        for number in range(1 if group.dimension == "host" else len(SUMMARIES)):
+            lineup += [order.first + group.start + number * len(group.metrics) + row for row in rows]
+            metrics += there
+            summary += [number] * len(there)
+        if rows and group.dimension != "host":
+            channels = np.stack([np.arange(columns.widths[place]) + columns.starts[place] for place in there])
+            levels[group.dimension] = Level(len(group.metrics), np.array(rows), channels)
+    lines = Lineup(np.array(lineup, np.intp))
+    return Plan(columns, lines, np.array(metrics, np.intp), np.array(summary, np.intp), levels)
+
+
+@lru_cache(maxsize=KNOWN)
+def _sweep(plans: tuple[Plan, ...]) -> Sweep:
+    """The sweep over messages of these plans."""
+    widths = np.concatenate([plan.columns.widths for plan in plans])
+    first = np.cumsum(widths) - widths
+    several = widths > 1
+    flat, wide = first[~several], np.flatnonzero(np.repeat(several, widths))
+    # Where the mean, the maximum and the spread of each metric are.
+    channels, number = int(widths.sum()), int(several.sum())
+    places = np.stack([first, first, np.zeros_like(first)])
+    places[2, ~several] = channels + np.arange(len(flat))
+    places[:, several] = channels + len(flat) + np.arange(len(SUMMARIES) * number).reshape(len(SUMMARIES), number)
+    metrics = _parts([len(plan.columns.widths) for plan in plans])
+    order = [places[plan.summary, part.start + plan.metrics] for part, plan in zip(metrics, plans, strict=True)]
+    return Sweep(
+        wide=wide,
+        starts=np.cumsum(widths[several]) - widths[several],
+        widths=widths[several],
+        owner=np.repeat(np.arange(number), widths[several]),
+        flat=flat,
+        order=np.concatenate(order),
+        lineup=plans[0].lineup if len(plans) == 1 else _lineup(tuple(plan.lineup for plan in plans)),
+        series=_parts([len(plan.metrics) for plan in plans]),
+        channels=_parts([int(plan.columns.widths.sum()) for plan in plans]),
+    )
+
+
+def _parts(sizes: Sequence[int]) -> tuple[slice, ...]:
+    """Parts of these sizes, one after the other."""
+    ends = accumulate(sizes)
+    return tuple(slice(end - size, end) for end, size in zip(ends, sizes, strict=True))
 
 
 def reduce_batch(batch: Telemetry) -> list[Second]:
-    """The seconds that `batch` touches, oldest first; usually one."""
-    columns, samples, levels = _series(batch)
-    period_ns = batch.period_ms * 1_000_000
-    times = batch.start_ns + period_ns * np.arange(batch.count, dtype=np.int64)
-    seconds = times // SECOND_NS
+    """The seconds that `batch` touches, oldest first; usually one. They are yet to be reduced."""
+    matrices = Matrices.of(batch.metrics)
+    plan = _plan(batch.subsystem, matrices.columns)
     instances = {name: names for name, names in batch.instances.items() if name != "host"}
-    reduced: list[Second] = []
+    period_ns = batch.period_ms * 1_000_000
+    seconds: list[Second] = []
     start = 0
     while start < batch.count:
-        second = int(seconds[start])
-        stop = int(np.searchsorted(seconds, second, side="right"))
-        offsets = (times[start:stop] - second * SECOND_NS) / SECOND_NS
-        block = samples[start:stop]
-        missing = np.isnan(block)
-        # A row without any value is a sample that the agent could not take.
-        expected = max(stop - start, 1000 // batch.period_ms)
-        filled = float(np.count_nonzero(~missing.all(axis=1))) / expected
-        reduced.append(
-            Second(
-                second=second,
-                stats=Statistics(columns, _statistics(block, missing, offsets)),
-                filled=filled,
-                instances=instances,
-                levels={name: mean_of_present(cube[:, start:stop], 1) for name, cube in levels.items()},
-            )
-        )
+        second, into_ns = divmod(batch.start_ns + start * period_ns, SECOND_NS)
+        stop = min(batch.count, start - (into_ns - SECOND_NS) // period_ns)
+        samples = Samples(matrices.cells[start:stop], into_ns, period_ns)
+        seconds.append(Second(second, instances, plan, samples))
         start = stop
-    return reduced
+    return seconds
 
 
-def merge(earlier: Statistics, later: Statistics, shift: float) -> Statistics:
-    """Statistics of both together; `shift` is the time from the start of `earlier` to the start of `later`, s."""
-    if earlier.columns is later.columns or np.array_equal(earlier.columns, later.columns):
-        return Statistics(earlier.columns, merge_values(earlier.values, later.values, shift))
-    columns = np.union1d(earlier.columns, later.columns)
-    return Statistics(columns, merge_values(_widened(earlier, columns), _widened(later, columns), shift))
-
-
-def _widened(stats: Statistics, columns: NDArray[np.intp]) -> Floats:
-    """Values of `stats` in `columns`, which hold all of its own."""
-    wide = np.full((len(ROWS), len(columns)), np.nan)
-    wide[N] = 0
-    wide[:, np.searchsorted(columns, stats.columns)] = stats.values
-    return wide
-
-
-def merge_values(earlier: Floats, later: Floats, shift: float) -> Floats:
-    """As `merge`, of values (len(ROWS), series) of the same series.
-
-    Mean and sum of squared differences merge as in Chan, Golub and LeVeque, Updating formulae and a pairwise
-    algorithm for computing sample variances (1979).
+def reduce_together(seconds: Sequence[Second]) -> Statistics:
+    """Reduce the samples of subsystems of one second, which are in the order of SUBSYSTEMS and at least one; their
+    statistics as one.
     """
-    merged = np.empty_like(earlier)
-    n_a, n_b = earlier[N], later[N]
-    n = n_a + n_b
-    some_a, some_b = n_a > 0, n_b > 0
-    both = some_a & some_b
-    with np.errstate(invalid="ignore", divide="ignore"):
-        delta = later[MEAN] - earlier[MEAN]
-        share = n_b / n
-        merged[MEAN] = earlier[MEAN] + delta * share
-        merged[M2] = earlier[M2] + later[M2] + delta * delta * n_a * share
-    merged[N] = n
-    np.fmin(earlier[MIN], later[MIN], out=merged[MIN])
-    np.fmax(earlier[MAX], later[MAX], out=merged[MAX])
-    merged[FIRST] = earlier[FIRST]
-    merged[LAST] = later[LAST]
-    merged[SUM_T] = earlier[SUM_T] + later[SUM_T] + shift * n_b
-    merged[SUM_TT] = earlier[SUM_TT] + later[SUM_TT] + 2 * shift * later[SUM_T] + shift * shift * n_b
-    merged[SUM_TX] = earlier[SUM_TX] + later[SUM_TX] + shift * n_b * later[MEAN]
-    merged[ROUGH] = earlier[ROUGH] + later[ROUGH] + np.abs(later[FIRST] - earlier[LAST])
-    merged[FIRST_T] = earlier[FIRST_T]
-    merged[LAST_T] = later[LAST_T] + shift
-    if not both.all():
-        only_a = some_a & ~some_b
-        merged[:, only_a] = earlier[:, only_a]
-        only_b = ~some_a
-        moved = later[:, only_b]
-        count = moved[N]
-        moved[SUM_TX] += np.where(count > 0, shift * count * np.nan_to_num(moved[MEAN]), 0.0)
-        moved[SUM_TT] += 2 * shift * moved[SUM_T] + shift * shift * count
-        moved[SUM_T] += shift * count
-        moved[FIRST_T] += shift
-        moved[LAST_T] += shift
-        merged[:, only_b] = moved
-    return merged
+    alike: dict[tuple[int, int, int], list[Second]] = {}
+    for each in seconds:
+        if isinstance(each.samples, Samples):
+            key = (len(each.samples.cells), each.samples.into_ns, each.samples.period_ns)
+            alike.setdefault(key, []).append(each)
+    for some in alike.values():
+        stats = _reduce(some)
+        if len(some) == len(seconds):
+            return stats
+    parts = [each.reduced.stats for each in seconds]
+    return Statistics(_lineup(tuple(part.lineup for part in parts)), np.concatenate([p.values for p in parts], axis=1))
 
 
-@dataclass(frozen=True, slots=True)
-class _Present:
-    """Metrics of a group that a batch holds: their names, their places in the group, and where their series start among
-    those of the batch.
-    """
-
-    group: Group
-    names: tuple[str, ...]
-    rows: NDArray[np.intp]
-    start: int
-
-
-@lru_cache(maxsize=256)
-def _present(subsystem: str, names: tuple[str, ...]) -> tuple[tuple[_Present, ...], NDArray[np.intp]]:
-    """What of the layout a batch with metrics `names` fills, and the columns of its series; a host sends the same
-    metrics second after second.
-    """
-    there = frozenset(names)
-    found: list[_Present] = []
-    columns: list[int] = []
-    for group in layout(subsystem).groups:
-        rows = [row for row, metric in enumerate(group.metrics) if metric.name in there]
-        if rows:
-            chosen = tuple(group.metrics[row].name for row in rows)
-            found.append(_Present(group, chosen, np.array(rows), len(columns)))
-            summaries = 1 if group.dimension == "host" else len(SUMMARIES)
-            columns += [group.start + k * len(group.metrics) + row for k in range(summaries) for row in rows]
-    return tuple(found), np.array(columns, np.intp)
+def _reduce(seconds: Sequence[Second]) -> Statistics:
+    """As `reduce_together`, of samples taken at the same times."""
+    samples = [each.samples for each in seconds if isinstance(each.samples, Samples)]
+    sweep = _sweep(tuple(each.plan for each in seconds))
+    cells = samples[0].cells if len(samples) == 1 else np.concatenate([each.cells for each in samples], axis=1)
+    count, into_ns, period_ns = len(cells), samples[0].into_ns, samples[0].period_ns
+    offsets = (into_ns + period_ns * np.arange(count)) / SECOND_NS
+    series, means = _series(cells, sweep)
+    values = _statistics(series, offsets)
+    for each, mine, channels in zip(seconds, sweep.series, sweep.channels, strict=True):
+        own = values[:, mine]
+        taken = count
+        # A row without any value is a sample that the agent could not take.
+        if np.maximum.reduce(own[N], initial=0) < count:
+            taken = int(np.count_nonzero(~np.isnan(series[:, mine]).all(axis=1)))
+        filled = taken / max(count, SECOND_NS // period_ns)
+        each.samples = Reduced(Statistics(each.plan.lineup, own), filled, means[channels])
+    return Statistics(sweep.lineup, values)
 
 
-def _series(batch: Telemetry) -> tuple[NDArray[np.intp], Floats, dict[str, Singles]]:
-    """Columns of the series that are there, their samples, (count, columns), and by dimension the instances' samples,
-    (metrics, count, instances).
-    """
-    parts, all_columns = _present(batch.subsystem, tuple(batch.metrics))
-    samples = np.full((batch.count, len(all_columns)), np.nan)
-    cubes: dict[str, Singles] = {}
-    for present in parts:
-        group, size = present.group, len(present.names)
-        columns = slice(present.start, present.start + size)
-        highest = slice(present.start + size, present.start + 2 * size)
-        spread = slice(present.start + 2 * size, present.start + 3 * size)
-        cube = np.array([batch.metrics[name] for name in present.names])
-        if group.dimension == "host":
-            samples[:, columns] = cube[:, :, 0].T
-            continue
-        width = cube.shape[2]
-        if width == 1:
-            samples[:, columns] = samples[:, highest] = values = cube[:, :, 0].T
-            samples[:, spread] = np.where(np.isnan(values), np.nan, 0.0)
-        elif np.isnan(cube).any():
-            mean = mean_of_present(cube.astype(np.float64), 2)
-            deviation = cube - mean[:, :, None]
-            samples[:, columns] = mean.T
-            samples[:, highest] = np.fmax.reduce(cube, axis=2).T
-            samples[:, spread] = np.sqrt(mean_of_present(deviation * deviation, 2)).T
-        else:
-            mean = np.add.reduce(cube, axis=2, dtype=np.float64) / width
-            deviation = cube - mean[:, :, None]
-            samples[:, columns] = mean.T
-            samples[:, highest] = np.maximum.reduce(cube, axis=2).T
-            samples[:, spread] = np.sqrt(np.add.reduce(deviation * deviation, axis=2) / width).T
-        if size == len(group.metrics):
-            cubes[group.dimension] = cube
-        else:
-            full = np.full((len(group.metrics), *cube.shape[1:]), np.nan, dtype=np.float32)
-            full[present.rows] = cube
-            cubes[group.dimension] = full
-    return all_columns, samples, cubes
+def _series(cells: Singles, sweep: Sweep) -> tuple[Floats, Singles]:
+    """Samples (count, series) of the series of cells (count, channels), and the mean of each channel (channels,)."""
+    values = cells.astype(np.float64)
+    missing = np.isnan(values)
+    wide = values.take(sweep.wide, axis=1)
+    flat = values.take(sweep.flat, axis=1) * 0.0
+    if missing.any():
+        gaps = np.isnan(wide)
+        there = sweep.widths - np.add.reduceat(gaps, sweep.starts, axis=1, dtype=np.float64)
+        there[there == 0] = np.nan
+        highest = np.fmax.reduceat(wide, sweep.starts, axis=1)
+        wide[gaps] = 0
+        mean = np.add.reduceat(wide, sweep.starts, axis=1) / there
+        wide -= mean.take(sweep.owner, axis=1)
+        wide *= wide
+        wide[gaps] = 0
+        taken = len(cells) - np.add.reduce(missing, axis=0, dtype=np.float64)
+        taken[taken == 0] = np.nan
+        means = np.add.reduce(np.where(missing, 0.0, values)) / taken
+    else:
+        there = sweep.widths
+        highest = np.maximum.reduceat(wide, sweep.starts, axis=1)
+        mean = np.add.reduceat(wide, sweep.starts, axis=1) / there
+        wide -= mean.take(sweep.owner, axis=1)
+        wide *= wide
+        means = np.add.reduce(values) / len(cells)
+    spread = np.sqrt(np.add.reduceat(wide, sweep.starts, axis=1) / there)
+    series = np.concatenate((values, flat, mean, highest, spread), axis=1).take(sweep.order, axis=1)
+    return series, means.astype(np.float32)
 
 
 def mean_of_present(values: NDArray[Any], axis: int) -> NDArray[Any]:
@@ -289,46 +369,51 @@ def mean_of_present(values: NDArray[Any], axis: int) -> NDArray[Any]:
         return np.asarray(np.where(missing, 0, values).sum(axis=axis) / count, dtype=values.dtype)
 
 
-def _statistics(block: Floats, missing: NDArray[np.bool_], offsets: Floats) -> Floats:
-    """Statistics (len(ROWS), series) of samples (count, series) taken at `offsets` (count), s into the second."""
-    stats = np.empty((len(ROWS), block.shape[1]))
-    gaps = missing.any(axis=0)
-    if not gaps.any():
-        return _dense_statistics(block, offsets)
-    dense = ~gaps
-    if dense.any():
-        stats[:, dense] = _dense_statistics(block[:, dense], offsets)
-    stats[:, gaps] = _sparse_statistics(block[:, gaps], ~missing[:, gaps], offsets)
+def _statistics(samples: Floats, offsets: Floats) -> Floats:
+    """Statistics (len(ROWS), series) of samples (count, series) taken at `offsets` (count,), s into the second."""
+    stats = np.empty((len(ROWS), samples.shape[1]))
+    mean = np.add.reduce(samples, out=stats[MEAN])
+    mean /= len(samples)
+    gap = samples - mean
+    gap *= gap
+    np.add.reduce(gap, out=stats[M2])
+    np.minimum.reduce(samples, out=stats[MIN])
+    np.maximum.reduce(samples, out=stats[MAX])
+    stats[FIRST], stats[LAST] = samples[0], samples[-1]
+    stats[N], stats[SUM_T], stats[SUM_TT] = len(samples), offsets.sum(), offsets @ offsets
+    stats[SUM_TX] = offsets @ samples
+    steps = samples[1:] - samples[:-1]
+    np.add.reduce(np.abs(steps, out=steps), out=stats[ROUGH])
+    # The mean is NaN where any sample is.
+    gaps = np.flatnonzero(np.isnan(mean))
+    if len(gaps):
+        stats[:, gaps] = _with_gaps(samples[:, gaps], offsets)
     return stats
 
 
-def _dense_statistics(x: Floats, offsets: Floats) -> Floats:
-    """As `_statistics`, of series without a missing sample."""
-    part = np.empty((len(ROWS), x.shape[1]))
-    mean = np.add.reduce(x) / len(x)
-    gap = x - mean
-    part[N], part[MEAN] = len(x), mean
-    part[M2] = np.add.reduce(gap * gap)
-    part[MIN], part[MAX] = np.minimum.reduce(x), np.maximum.reduce(x)
-    part[FIRST], part[LAST] = x[0], x[-1]
-    part[SUM_T], part[SUM_TT] = offsets.sum(), offsets @ offsets
-    part[SUM_TX] = offsets @ x
-    part[ROUGH] = np.add.reduce(np.abs(x[1:] - x[:-1]))
-    part[FIRST_T], part[LAST_T] = offsets[0], offsets[-1]
-    return part
+def _with_gaps(samples: Floats, offsets: Floats) -> Floats:
+    """As `_statistics`, of series with samples missing: mostly they have one a second, or none."""
+    missing = np.isnan(samples)
+    value = np.add.reduce(np.where(missing, 0.0, samples))
+    n, time = np.stack([np.ones(len(offsets)), offsets]) @ (1.0 - missing)
+    stats = np.zeros((len(ROWS), samples.shape[1]))
+    stats[N], stats[SUM_T], stats[SUM_TT], stats[SUM_TX] = n, time, time * time, time * value
+    stats[MEAN:] = value
+    stats[M2:, n == 0] = np.nan
+    several = np.flatnonzero(n > 1)
+    if len(several):
+        stats[:, several] = _sparse_statistics(samples[:, several], ~missing[:, several], offsets)
+    return stats
 
 
 def _sparse_statistics(x: Floats, there: NDArray[np.bool_], offsets: Floats) -> Floats:
-    """As `_statistics`, of series with samples missing."""
-    part = np.full((len(ROWS), x.shape[1]), np.nan)
-    n = there.sum(axis=0)
+    """As `_statistics`, of series with samples missing, but not all."""
+    part = np.empty((len(ROWS), x.shape[1]))
     zeroed = np.where(there, x, 0.0)
     times = np.where(there, offsets[:, None], 0.0)
-    part[N] = n
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = zeroed.sum(axis=0) / n
-    part[MEAN] = mean
-    part[M2] = np.square(np.where(there, x - mean, 0.0)).sum(axis=0)
+    part[N] = there.sum(axis=0)
+    part[MEAN] = zeroed.sum(axis=0) / part[N]
+    part[M2] = np.square(np.where(there, x - part[MEAN], 0.0)).sum(axis=0)
     part[MIN], part[MAX] = np.fmin.reduce(x, axis=0), np.fmax.reduce(x, axis=0)
     part[SUM_T], part[SUM_TT] = times.sum(axis=0), np.square(times).sum(axis=0)
     part[SUM_TX] = (times * zeroed).sum(axis=0)
@@ -338,10 +423,61 @@ def _sparse_statistics(x: Floats, there: NDArray[np.bool_], offsets: Floats) -> 
     columns = np.arange(x.shape[1])
     carried = np.where(newest >= 0, x[np.maximum(newest, 0), columns], np.nan)
     part[ROUGH] = np.nan_to_num(np.abs(np.diff(carried, axis=0))).sum(axis=0)
-    some = n > 0
-    first = there.argmax(axis=0)
-    part[FIRST], part[FIRST_T] = x[first, columns], np.where(some, offsets[first], np.nan)
-    last = np.maximum(newest[-1], 0)
-    part[LAST], part[LAST_T] = x[last, columns], np.where(some, offsets[last], np.nan)
-    part[M2, ~some] = np.nan
+    part[FIRST], part[LAST] = x[there.argmax(axis=0), columns], carried[-1]
     return part
+
+
+@lru_cache(maxsize=KNOWN)
+def _lineup(lineups: tuple[Lineup, ...]) -> Lineup:
+    return Lineup(np.concatenate([lineup.columns for lineup in lineups]))
+
+
+def merge(earlier: Statistics, later: Statistics, shift: float) -> Statistics:
+    """Statistics of both together; `shift` is the time from the start of `earlier` to the start of `later`, s."""
+    one, other = earlier.lineup.columns, later.lineup.columns
+    if one is other or np.array_equal(one, other):
+        return Statistics(earlier.lineup, merge_values(earlier.values, later.values, shift))
+    columns = np.union1d(one, other)
+    values = merge_values(_widened(earlier, columns), _widened(later, columns), shift)
+    return Statistics(Lineup(columns), values)
+
+
+def _widened(stats: Statistics, columns: Places) -> Floats:
+    """Values of `stats` in `columns`, which hold all of its own."""
+    wide = np.full((len(ROWS), len(columns)), np.nan)
+    wide[N:M2] = 0
+    wide[:, np.searchsorted(columns, stats.lineup.columns)] = stats.values
+    return wide
+
+
+def merge_values(earlier: Floats, later: Floats, shift: float) -> Floats:
+    """As `merge`, of values (len(ROWS), series) of the same series.
+
+    Mean and sum of squared differences merge as in Chan, Golub and LeVeque, Updating formulae and a pairwise
+    algorithm for computing sample variances (1979).
+    """
+    merged = np.empty_like(earlier)
+    np.add(earlier[ADDED], later[ADDED], out=merged[ADDED])
+    moved = shift * later[N]
+    merged[SUM_TX] += moved * later[MEAN]
+    merged[SUM_TT] += shift * (2 * later[SUM_T] + moved)
+    merged[SUM_T] += moved
+    delta = later[MEAN] - earlier[MEAN]
+    share = later[N] / np.maximum(merged[N], 1)
+    np.add(earlier[MEAN], delta * share, out=merged[MEAN])
+    merged[M2] += delta * delta * earlier[N] * share
+    merged[ROUGH] += np.abs(later[FIRST] - earlier[LAST])
+    np.fmin(earlier[MIN], later[MIN], out=merged[MIN])
+    np.fmax(earlier[MAX], later[MAX], out=merged[MAX])
+    merged[FIRST], merged[LAST] = earlier[FIRST], later[LAST]
+    if isnan(np.add.reduce(merged[MEAN])):  # a part lacks some
+        only_a = (later[N] == 0) & (earlier[N] > 0)
+        merged[:, only_a] = earlier[:, only_a]
+        only_b = earlier[N] == 0
+        after = later[:, only_b]
+        moved = moved[only_b]
+        after[SUM_TX] += np.where(moved > 0, moved * np.nan_to_num(after[MEAN]), 0.0)
+        after[SUM_TT] += shift * (2 * after[SUM_T] + moved)
+        after[SUM_T] += moved
+        merged[:, only_b] = after
+    return merged

@@ -25,7 +25,7 @@ class Subspace:
     """The components that hold VARIANCE_KEPT of the variance, at most one for ROWS_A_COMPONENT rows.
 
     center  float32 (features,), mean of the rows
-    axes    float32 (components, features), orthonormal
+    axes    float32 (components, features), orthonormal as far as float16 goes, which holds them in a record
     scales  float32 (components,), standard deviations along them
     rest    mean square distance of the rows from the subspace
     """
@@ -53,7 +53,7 @@ class Subspace:
         kept = max(1, min(kept, count // ROWS_A_COMPONENT, int((variance > 1e-6 * total).sum())))
         return cls(
             center=center.astype(np.float32),
-            axes=np.ascontiguousarray(axes[:kept], dtype=np.float32),
+            axes=np.ascontiguousarray(axes[:kept], dtype=np.float16).astype(np.float32),
             scales=np.sqrt(np.maximum(variance[:kept], SMALLEST)).astype(np.float32),
             rest=max(float(variance[kept:].sum()), SMALLEST * width),
         )
@@ -68,7 +68,7 @@ class Subspace:
         """Everything learnt."""
         return {
             "subspace.center": self.center,
-            "subspace.axes": self.axes,
+            "subspace.axes": self.axes.astype(np.float16),
             "subspace.scales": self.scales,
             "subspace.rest": np.array([self.rest]),
         }
@@ -77,4 +77,4 @@ class Subspace:
     def restore(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
         """The subspace that `arrays` came from."""
         center, axes, scales, rest = (arrays[f"subspace.{name}"] for name in ("center", "axes", "scales", "rest"))
-        return cls(center, axes, scales, float(rest[0]))
+        return cls(center, axes.astype(np.float32), scales, float(rest[0]))

@@ -15,8 +15,9 @@ from typing import Final
 
 import numpy as np
 
+from schemas.catalogue import SUBSYSTEMS
 from schemas.settings import PipelineSettings
-from stream_processors.seconds import Second, Singles, Statistics, mean_of_present, merge
+from stream_processors.seconds import Second, Singles, Statistics, mean_of_present, merge, reduce_together
 
 LONGEST_GAP_S: Final = 1.0
 """A host sends several messages a second; a longer gap between two says nothing about a single subsystem."""
@@ -25,6 +26,9 @@ FRESH_S: Final = 10.0
 STALE_SHARE: Final = 0.2
 """Which subsystems a new host has is not known. In a backlog time counts this much for it, since topics may be read far
 apart; if it did not count at all, the whole backlog would be kept before the first window closes.
+"""
+MOST_WAITING: Final = 8
+"""With more seconds than these their samples do not wait for those of other subsystems: what is kept of them is less.
 """
 MOST_SECONDS: Final = 1800
 """So many seconds of a host are kept while a subsystem is waited for; then it counts as gone."""
@@ -35,7 +39,7 @@ class Window:
     """A closed window.
 
     start, end  seconds since 1970-01-01 UTC, end exclusive
-    stats       merged statistics by subsystem
+    stats       merged statistics of all its subsystems
     seconds     its seconds by subsystem, oldest first
     coverage    share of the expected samples of the expected subsystems that are there, 0 to 1
     missing     expected subsystems of which nothing is there
@@ -43,7 +47,7 @@ class Window:
 
     start: int
     end: int
-    stats: Mapping[str, Statistics]
+    stats: Statistics
     seconds: Mapping[str, Sequence[Second]]
     coverage: float
     missing: tuple[str, ...]
@@ -51,7 +55,7 @@ class Window:
     def places(self) -> Iterator[tuple[str, str, tuple[str, ...]]]:
         """(subsystem, dimension, names of the instances) of everything that has instances, as of the newest second."""
         for subsystem, seconds in self.seconds.items():
-            for dimension in seconds[-1].levels:
+            for dimension in seconds[-1].dimensions:
                 yield subsystem, dimension, seconds[-1].instances[dimension]
 
     def levels(self, subsystem: str, dimension: str) -> Singles:
@@ -60,9 +64,9 @@ class Window:
         """
         newest = self.seconds[subsystem][-1].instances[dimension]
         like = [
-            s.levels[dimension]
-            for s in self.seconds[subsystem]
-            if s.instances.get(dimension) == newest and dimension in s.levels
+            second.levels(dimension)
+            for second in self.seconds[subsystem]
+            if second.instances.get(dimension) == newest and dimension in second.dimensions
         ]
         return mean_of_present(np.stack(like), 0)
 
@@ -79,6 +83,7 @@ class Windows:
     next_start: int | None = None
     expected: dict[str, int] = field(default_factory=dict)
     _seconds: dict[int, dict[str, Second]] = field(default_factory=dict)
+    _reduced: dict[int, Statistics] = field(default_factory=dict)
     _newest: dict[str, int] = field(default_factory=dict)
     _gone: set[str] = field(default_factory=set)
     _arrived: float | None = None
@@ -97,6 +102,9 @@ class Windows:
         if subsystem in there:
             return "duplicate"
         there[subsystem] = second
+        self._reduced.pop(second.second, None)
+        if len(self._seconds) > MOST_WAITING:
+            self._statistics_of(second.second)
         return "added"
 
     def wait(self, now: float) -> None:
@@ -132,10 +140,18 @@ class Windows:
 
     def _clear(self) -> None:
         self._seconds.clear()
+        self._reduced.clear()
         self._newest.clear()
         self._gone.clear()
         self._arrived = None
         self._waited = 0.0
+
+    def _statistics_of(self, second: int) -> Statistics:
+        """Statistics of all that is there of a second."""
+        if second not in self._reduced:
+            there = self._seconds[second]
+            self._reduced[second] = reduce_together([there[name] for name in SUBSYSTEMS if name in there])
+        return self._reduced[second]
 
     def _first_start(self) -> int:
         oldest = min(self._seconds)
@@ -165,24 +181,29 @@ class Windows:
     def _take(self, start: int) -> Window:
         size, step = self.settings.window_s, self.settings.step_s
         end = start + size
-        stats: dict[str, Statistics] = {}
+        stats: Statistics | None = None
         seconds: dict[str, list[Second]] = {}
-        filled = 0.0
+        begin = start
         for second in range(start, end):
-            for subsystem, entry in self._seconds.get(second, {}).items():
-                filled += entry.filled
-                mine = seconds.setdefault(subsystem, [])
-                mine.append(entry)
-                if subsystem in stats:
-                    stats[subsystem] = merge(stats[subsystem], entry.stats, float(second - mine[0].second))
-                else:
-                    stats[subsystem] = entry.stats
-        self.expected |= {subsystem: mine[-1].second for subsystem, mine in seconds.items()}
+            there = self._seconds.get(second)
+            if there is None:
+                continue
+            for name, part in there.items():
+                seconds.setdefault(name, []).append(part)
+            mine = self._statistics_of(second)
+            if stats is None:
+                stats, begin = mine, second
+            else:
+                stats = merge(stats, mine, float(second - begin))
+        assert stats is not None  # windows that hold nothing are not opened
+        self.expected |= {name: mine[-1].second for name, mine in seconds.items()}
         horizon = start - math.ceil(self.settings.grace_s)
         self.expected = {name: newest for name, newest in self.expected.items() if newest >= horizon}
         for second in range(start, start + step):
             self._seconds.pop(second, None)
+            self._reduced.pop(second, None)
         self.next_start = start + step
+        filled = sum(part.reduced.filled for mine in seconds.values() for part in mine)
         return Window(
             start=start,
             end=end,

@@ -18,8 +18,8 @@ are now, not what happened in between; and an alert that came and went meanwhile
 
 What is where: `engine` applies facts and time to the alerts, `telling` says who is to hear what of them now; both are
 pure, with `lifecycle`, `grouping`, `breaker`, `silences`, `limits` and `backoff` as their policies, `routing` (read by
-`routing_file`) saying who is told what, and `text` how. `channels/` has a file a kind of receiver, `workers` a thread a receiver, `kafka` alone knows Kafka, `service` is
-the loop, `endpoint` the page for probes and feedback links.
+`routing_file`) saying who is told what, and `text` how. `channels/` has a file a kind of receiver, `workers` a thread a
+receiver, `kafka` alone knows Kafka, `service` is the loop, `endpoint` the page for probes and feedback links.
 
 To add a channel: a file in `channels/` with its options and its class, a line in the table `CHANNELS`, a line in the
 contract suite.

@@ -11,6 +11,8 @@ BENCHMARKS: Final = (
     "gpu_cycle",
     "wire_bytes",
     "pipeline",
+    "fleet_faults",
+    "state",
     "warehouse_rows",
     "latency",
     "adaptive",

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from schemas.catalogue import SUBSYSTEMS, catalogue
 from schemas.records import EVENT_KINDS
+from schemas.units import humane
 from sinks.warehouse.report import statements as sql
 from sinks.warehouse.report import words
 from sinks.warehouse.report.choice import Ask, ReportError, seconds
@@ -30,7 +31,6 @@ from sinks.warehouse.report.content import (
     Unscored,
 )
 from sinks.warehouse.report.gaps import Break, Summary, coverage
-from sinks.warehouse.report.units import humane
 
 POINTS: Final = 480
 """A series has at most so many points: as many as can be told apart on a page."""

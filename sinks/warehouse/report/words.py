@@ -6,8 +6,8 @@ import math
 from datetime import UTC, datetime
 from typing import Final
 
+from schemas.units import PREFIXED, PREFIXES
 from sinks.warehouse.report.content import Fleet, Gap, Incident, Plot, Proof, Report, Span, Unscored
-from sinks.warehouse.report.units import PREFIXED
 
 UNKNOWN: Final = "unknown"
 NOTHING: Final = "–"
@@ -16,7 +16,6 @@ SEVERITY: Final = (
     "window in a thousand. σ is the robust scale of a feature on the host's baseline."
 )
 NO_EVIDENCE: Final = "None of the metrics leads: many small deviations add up."
-_PREFIXES: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def moment(seconds: float) -> str:
@@ -52,7 +51,7 @@ def number(value: float | None) -> str:
     size = abs(value)
     if size >= 1e15:
         return f"{value:.3g}"
-    for scale, prefix in _PREFIXES:
+    for scale, prefix in PREFIXES:
         if size >= scale * 10 or (scale > 1e3 and size >= scale):
             return f"{value / scale:.4g} {prefix}"
     return f"{value:,.0f}" if size >= 1000 else f"{value:.4g}"

@@ -22,7 +22,7 @@ from schemas.catalogue import catalogue
 from schemas.records import Telemetry
 from schemas.settings import AgentSettings
 from tests.unit.producers.episodes import episode
-from tests.unit.producers.tree import SECOND_NS, START_NS, FakeClock
+from tests.unit.producers.tree import SECOND_NS, START_NS, FakeClock, rewrite
 
 SOURCES = ("stat", "pressure", "netdev", "diskstats")
 NET_DEV = """Inter-|   Receive                            |  Transmit
@@ -82,16 +82,18 @@ class Quiet:
         self._pass(now_ns)
         cores, stalled, megabytes = self.totals
         idle = self.clock.monotonic // 5_000_000
-        (self.root / "proc/stat").write_text(
+        rewrite(
+            self.root / "proc/stat",
             f"cpu  1 0 0 0 0 0 0 0 0 0\ncpu0 {round(100 * cores)} 0 0 {idle} 0 0 0 0 0 0\n"
-            f"intr 1 2\nctxt 9\nprocesses 3\nprocs_running {self.busy.running}\nprocs_blocked 0\n"
+            f"intr 1 2\nctxt 9\nprocesses 3\nprocs_running {self.busy.running}\nprocs_blocked 0\n",
         )
         some = f"some avg10=0.00 avg60=0.00 avg300=0.00 total={round(1e6 * stalled)}\n"
-        (self.root / "proc/pressure/cpu").write_text(some)
-        (self.root / "proc/net/dev").write_text(
-            f"{NET_DEV}  eth0: {round(1e6 * megabytes)} 1 0 0 0 0 0 0 5 1 0 0 0 0 0 0\n"
+        rewrite(self.root / "proc/pressure/cpu", some)
+        rewrite(
+            self.root / "proc/net/dev",
+            f"{NET_DEV}  eth0: {round(1e6 * megabytes)} 1 0 0 0 0 0 0 5 1 0 0 0 0 0 0\n",
         )
-        (self.root / "proc/diskstats").write_text("8 0 sda 2 0 9 6 0 0 0 0 1 3 4\n")
+        rewrite(self.root / "proc/diskstats", "8 0 sda 2 0 9 6 0 0 0 0 1 3 4\n")
 
     def _pass(self, until_ns: int) -> None:
         rates = np.array([self.busy.cores, self.busy.stalled, self.busy.megabytes])

@@ -17,7 +17,7 @@ from producers.feed import NORMAL, SHED, SLOWED
 from producers.frame import Frame, Identity
 from producers.reading import Host, Texts
 from producers.usage import Usage
-from tests.unit.producers.tree import SECOND_NS, FakeClock
+from tests.unit.producers.tree import SECOND_NS, FakeClock, rewrite
 
 
 @dataclass
@@ -73,7 +73,7 @@ class Run:
             for row in range(10):
                 # Texts that differ are parsed, each anew.
                 for spender in self.spenders:
-                    (self.root / spender.name).write_text(f"{self.seconds} {row}")
+                    rewrite(self.root / spender.name, f"{self.seconds} {row}")
                 self.frame.sample(10 * self.seconds + row, row)
                 self.clock.pass_ns(SECOND_NS // 10)
             self.cpu_ns += round(self.other_ms * 1e6)

@@ -17,6 +17,13 @@ SECOND_NS = 1_000_000_000
 START_NS = 1_700_000_000 * SECOND_NS
 
 
+def rewrite(path: Path, text: str) -> None:
+    """Give a file other text in place. One that is cut to nothing first is written to the disk when it is closed."""
+    with path.open("r+" if path.exists() else "w") as file:
+        file.write(text)
+        file.truncate()
+
+
 class Machine:
     """Files below `root`/proc and `root`/sys; `tick` numbers make counters grow."""
 
@@ -28,7 +35,7 @@ class Machine:
         """Put a file there, new or changed in place."""
         file = self.root / path
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
+        rewrite(file, text)
         return file
 
     def advance(self, tick: int) -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from schemas.catalogue import catalogue
+from schemas.units import humane
 from sinks.warehouse.report import words
 from sinks.warehouse.report.chart import HEIGHT, WIDTH, metric_chart, severity_chart, share_bars
 from sinks.warehouse.report.content import Coverage, Fleet, Plot, Proof, Report, Series, Span
@@ -24,7 +25,6 @@ from sinks.warehouse.report.markdown import code, plain
 from sinks.warehouse.report.markup import Markup, element, together
 from sinks.warehouse.report.render import FORMATS, render, render_text
 from sinks.warehouse.report.spark import spark
-from sinks.warehouse.report.units import humane
 from sinks.warehouse.report.visible import all_visible, visible
 from tests.unit.sinks.reports import START, example
 

@@ -23,6 +23,9 @@ KINDS: Mapping[str, tuple[str, str | None, float]] = {
     "c": ("scored", "cpu", STRONG),
     "m": ("scored", "memory", STRONG),
     "w": ("scored", "cpu", WEAK),  # keeps an episode open, opens none
+    "v": ("scored", "cpu", 2.45),  # votes, and a severity that opens an episode when it lasts
+    "o": ("scored", "cpu", 1.1),
+    "g": ("changed", None, STRONG),
     ".": ("scored", None, 0.3),
     "-": ("withheld", None, 0.0),
     "x": ("scored", "network", STRONG),  # the same cause seen from another side
@@ -33,6 +36,8 @@ SHARES: Mapping[str, Mapping[str, float]] = {"x": {"network": 0.6, "cpu": 0.4}}
 SHOWN: Mapping[str, tuple[str, str, str]] = {
     "c": ("cpu.load1", "cpu", "cpu_contention"),
     "w": ("cpu.load1", "cpu", "cpu_contention"),
+    "v": ("cpu.load1", "cpu", "cpu_contention"),
+    "o": ("cpu.load1", "cpu", "cpu_contention"),
     "m": ("vm.swap_out", "memory", "memory_pressure"),
     "x": ("tcp.retrans_segs", "network", "irq_imbalance"),
     "u": ("cpu.smi", "cpu", ""),
@@ -91,10 +96,37 @@ def ids(states: Iterable[Episode]) -> list[str]:
 
 def test_one_window_opens_nothing_and_two_do() -> None:
     story = Story()
-    assert story.tell("..c.c.w.w") == []
+    assert story.tell("..c....w....ww......") == []
     [opened] = story.tell("..cc")
     assert (opened.state, opened.windows, opened.revision) == ("opened", 2, 0)
     assert opened.start_ns == (story.second - 2 + 3 - SETTINGS.step_s) * NANO
+
+
+def test_what_lasts_opens_an_episode_however_weak_and_what_comes_and_goes_does_not() -> None:
+    story = Story()
+    assert story.tell("..vvvvvvvv") == []
+    [opened] = story.tell("v")
+    assert opened.windows == 9
+    assert opened.start_ns == (story.second - 9 + 3 - SETTINGS.step_s) * NANO
+    assert Story().tell("..vv..vv..vv..vv..vv..vv..vv..vv..vv") == []
+    assert len(Story().tell("..c.c")) == 1  # strong enough that a calm window between does not matter
+
+
+def test_a_change_of_work_is_no_part_of_what_lasts() -> None:
+    assert Story().tell("..cgc") == []
+
+
+def test_a_weak_episode_goes_on_while_it_is_half_as_severe_as_it_was() -> None:
+    story = Story()
+    story.tell("..vvvvvvvvv")
+    assert story.tracker.open is not None
+    story.tell("vvvvvvvvvv")
+    assert story.tracker.open is not None
+    assert story.tracker.open.windows == 19
+    assert story.tell("ooooo")[0].state == "closed"
+    strong = Story()
+    strong.tell("..cccc")
+    assert strong.tell("vvvvv")[0].state == "closed"
 
 
 @pytest.mark.parametrize("gap", ["   ", "          "])

@@ -264,4 +264,4 @@ def test_stored_events_that_are_none_cost_nothing_else(manifest: str) -> None:
     assert lost is not None
     assert lost.startswith("its events: ")
     assert pipeline.hosts["a"].baseline is not None
-    assert pipeline.hosts["a"].tracker.open is not None
+    assert pipeline.hosts["a"].following.open

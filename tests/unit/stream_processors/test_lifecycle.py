@@ -18,13 +18,15 @@ from schemas.records import Episode, StateRecord, Telemetry, Verdict
 from schemas.settings import PipelineSettings
 from stream_processors.backtest import backtest
 from stream_processors.baseline import Baseline
+from stream_processors.contamination import usual
 from stream_processors.control import Command, read_command
 from stream_processors.fitting import Background, Inline
 from stream_processors.host import Result
 from stream_processors.learning import Learner
 from stream_processors.pipeline import Pipeline
+from stream_processors.regime import speaking
 from stream_processors.rows import Row
-from tests.synthetic import START, WRITEBACK, Fault, run
+from tests.synthetic import CPU_HOG, START, WRITEBACK, Fault, run
 
 pytestmark = pytest.mark.usefixtures("quick_fits")
 
@@ -238,6 +240,45 @@ def test_a_tenth_of_the_warm_up_that_is_anomalous_hides_nothing(bursts: list[tup
     assert len({each.id for each in episodes(results)}) == 1
 
 
+@pytest.mark.parametrize("every", [5, 20])
+def test_a_rhythm_of_the_host_stays_normal(every: int) -> None:
+    """What the kernel writes back every few seconds, while the host is learnt and after."""
+    begins = range(3, 300, every)
+    batches = contaminated(300, [(begin, begin + 1) for begin in begins], Fault(290, 300, CPU_HOG))
+    results = list(backtest(batches, PipelineSettings()))
+    first = next(each for each in episodes(results) if each.state == "opened")
+    assert START + 289 <= first.start_ns / NANO <= START + 291
+    assert first.subsystem == "cpu"
+
+
+def test_bursts_are_left_out_and_rhythms_are_not() -> None:
+    rng = np.random.default_rng(1)
+    starts = np.arange(120) + START
+    rows = rng.standard_normal((2, 120, 40)).astype(np.float32)
+
+    def left_out(seconds: Iterable[int], shapes: Sequence[int]) -> list[int]:
+        """Of which rows, when metrics of the first subsystem leap in `seconds`, eight of them from each of `shapes`."""
+        struck = rows.copy()
+        for second, shape in zip(seconds, shapes, strict=True):
+            struck[0, second, shape : shape + 8] = 25
+        kept = usual({"cpu": struck[0], "memory": struck[1]}, starts)
+        assert (kept["cpu"] == kept["memory"]).all()
+        return np.flatnonzero(~kept["cpu"]).tolist()
+
+    assert left_out([], []) == []
+    assert left_out([40, 41], [0, 0]) == [39, 40, 41, 42]
+    # As often as a rhythm, but never the same; the same, but not evenly; a rhythm.
+    assert left_out([10, 34, 58, 82, 106], [0, 8, 16, 24, 32]) == [
+        second + near for second in (10, 34, 58, 82, 106) for near in (-1, 0, 1)
+    ]
+    assert len(left_out([10, 20, 31, 44, 50], [0] * 5)) == 15
+    assert left_out([10, 34, 58, 82, 106], [0] * 5) == []
+    # All the time, and for long.
+    assert left_out(range(5, 120, 12), [8 * (number % 5) for number in range(10)]) == []
+    assert left_out(range(20, 80), [0] * 60) == []
+    assert left_out(range(20, 80, 3), [0] * 20) == []
+
+
 def loaded(seconds: range, jump: float = 1.0, rise: float = 0.01) -> Iterator[Telemetry]:
     """A host whose load wanders by a tenth, as loads do, and on top of that rises by 1 % a minute."""
     for batch in run(["a"], seconds.stop, begin=seconds.start):
@@ -256,7 +297,9 @@ def test_a_slow_rise_is_learnt_and_a_jump_is_not() -> None:
     assert sum(v.anomalous for v in verdicts(slow)) <= 0.01 * 900
     # A rise by as much at once is no drift.
     sudden = episodes(feed(pipeline, loaded(range(900, 920), jump=1.3)))
-    assert [round(each.start_ns / NANO) - START for each in sudden if each.state == "opened"] == [900]
+    [start] = [each.start_ns / NANO - START for each in sudden if each.state == "opened"]
+    # Two windows of the rise just before the jump are anomalous, too little for an episode of their own.
+    assert 896 <= start <= 900
 
 
 @pytest.mark.parametrize("rise", [0.0, 0.02])
@@ -266,6 +309,52 @@ def test_a_host_that_drifts_is_fitted_again_sooner(rise: float) -> None:
     assert (told[-1].model_version > 1) == (rise > 0)
 
 
+def steadily(seconds: range, growth: float) -> Iterator[Telemetry]:
+    """A host whose metrics wander by a few per cent, and grow by the factor `growth` in an hour."""
+    for batch in run(["a"], seconds.stop, begin=seconds.start):
+        factor = np.float32(growth ** ((batch.start_ns / NANO - START) / 3600))
+        yield replace(batch, metrics={name: values * factor for name, values in batch.metrics.items()})
+
+
+@pytest.mark.parametrize("growth", [1.82, 2.0])
+def test_a_drift_opens_nothing_with_the_default_settings(growth: float) -> None:
+    """1 % a minute, and twice as much in an hour; what leaps is told."""
+    pipeline = Pipeline(PipelineSettings())
+    results = feed(pipeline, steadily(range(1200), growth))
+    assert episodes(results) == []
+    learner = pipeline.hosts["a"].learner
+    assert learner.drift is not None
+    assert np.count_nonzero(learner.drift) > 100
+    leap = replace_levels(steadily(range(1200, 1215), growth), 1.3)
+    assert [round(e.start_ns / NANO) - START for e in episodes(feed(pipeline, leap)) if e.state == "opened"] == [1200]
+
+
+def replace_levels(batches: Iterable[Telemetry], factor: float) -> Iterator[Telemetry]:
+    for batch in batches:
+        yield replace(batch, metrics={n: values * np.float32(factor) for n, values in batch.metrics.items()})
+
+
+def test_a_worker_that_takes_over_knows_the_drift() -> None:
+    batches = list(steadily(range(420), 2.0))
+    wanted = {v.window_start_ns: v for v in verdicts(feed(Pipeline(PipelineSettings()), batches))}
+    for second in (300, 331, 350, 407):
+        first = feed(Pipeline(PipelineSettings()), batches[: 4 * second])
+        second_life = Pipeline(PipelineSettings())
+        assert second_life.restore("a", stored(first).values()) is None
+        learner = second_life.hosts["a"].learner
+        assert learner.drift is not None
+        results = [*first, *feed(second_life, batches[4 * second - 60 :])]
+        assert {v.window_start_ns: v for v in verdicts(results)} == wanted, second
+
+
+def test_what_speaks_of_a_fault_does_not_drift() -> None:
+    pipeline = Pipeline(PipelineSettings())
+    feed(pipeline, steadily(range(400), 2.0))
+    drift = pipeline.hosts["a"].learner.drift
+    assert drift is not None
+    assert not drift[speaking()].any()
+
+
 def test_a_row_is_packed_without_losing_what_a_baseline_tells_apart() -> None:
     results = feed(Pipeline(SETTINGS), run(["a"], 44))
     rows = [Row.restore(each) for slot, each in stored(results).items() if slot.startswith("row/")]
@@ -273,4 +362,4 @@ def test_a_row_is_packed_without_losing_what_a_baseline_tells_apart() -> None:
     assert zlib.crc32(b"a") % 6 == 3
     assert sum(bool(row.packed) for row in rows) == 6
     assert baseline.levels
-    assert sum(block.values.nbytes + block.moving.nbytes for block in rows[0].blocks.values()) < 4096
+    assert len(rows[0].features.data) < 2048

@@ -20,7 +20,7 @@ from schemas.settings import PipelineSettings
 from stream_processors.features import feature_table
 from stream_processors.host import Result
 from stream_processors.pipeline import Pipeline
-from stream_processors.regime import ALLOCATIONS, FAULT_WORDS, PHASES, Regimes, look, speaks_of_fault
+from stream_processors.regime import ALLOCATIONS, FAULT_WORDS, PHASES, WORK, Regimes, look, speaks_of_fault
 from tests.synthetic import CPU_HOG, START, Fault, run
 
 pytestmark = pytest.mark.usefixtures("quick_fits")
@@ -30,6 +30,9 @@ JOBS = Timing((3, 3), (60, 60), (20, 20), (90, 90), (0.5, 0.5), 99, (15, 35))
 """A job until second 181, a pause, another job from 241 on that trains from 261 on."""
 CHECKPOINTS = Timing((90, 90), (60, 60), (20, 20), (70, 70), (8, 8), 99, (15, 35))
 """One job that writes a checkpoint in seconds 70 to 78, 148 to 156, 226 to 234, 304 to 312, ..."""
+STEADY = Timing((600, 600), (60, 60), (20, 20), (3000, 3000), (8, 8), 99, (15, 35))
+JUST_BEFORE = Timing((90, 90), (60, 60), (20, 20), (186, 186), (8, 8), 99, (15, 35))
+"""One job that writes a checkpoint in seconds 186 to 194."""
 SETTINGS = PipelineSettings()
 
 
@@ -89,16 +92,31 @@ def test_a_fault_with_errors_that_begins_with_a_change_is_found() -> None:
     assert first.evidence[0].metric == "gpu.ecc_corrected"
 
 
-def test_a_phase_that_came_and_went_is_no_anomaly() -> None:
+def test_a_checkpoint_is_a_phase_from_the_first_on() -> None:
     results = judged("small-vm", CHECKPOINTS, 430)
     told = verdicts(results)
-    first, second = opened(results)
-    assert 146 <= first <= 150
-    assert 224 <= second <= 228
-    for begin in (304, 382):
+    checkpoints = (148, 226, 304, 382)
+    assert [at for at in opened(results) if any(begin - 4 <= at < begin + 40 for begin in checkpoints)] == []
+    for number, begin in enumerate(checkpoints):
         seen = [told[at] for at in range(begin, begin + 6)]
         assert {v.state for v in seen} == {"changed"}
-        assert seen[0].reason.startswith("a phase of the work that came and went ")
+        words = "it does more of one kind and less of another" if number == 0 else f"that came {number} times before"
+        assert seen[2].reason == f"a phase of the work{':' if number == 0 else ''} {words}"
+
+
+@pytest.mark.parametrize("fault", ["slow-disk", "irq-imbalance", "stalled-host", "clock-cap", "writeback-storm"])
+def test_a_fault_without_words_is_no_phase(fault: str) -> None:
+    results = judged("epyc-cpu", STEADY, 240, fault)
+    assert any(199 <= second <= 203 for second in opened(results))
+    assert not any(v.state == "changed" for second, v in verdicts(results).items() if 198 <= second < 220)
+
+
+def test_what_follows_a_phase_settles_or_is_told() -> None:
+    """A fault that moves what a checkpoint has left behind, while it settles."""
+    results = judged("epyc-cpu", JUST_BEFORE, 240, "writeback-storm")
+    told = verdicts(results)
+    assert {told[second].state for second in range(188, 192)} == {"changed"}
+    assert any(198 <= second <= 204 for second in opened(results))
 
 
 @pytest.mark.parametrize(("timing", "crashes"), [(JOBS, (183, 250, 330, 392)), (CHECKPOINTS, (152, 160, 306))])
@@ -159,7 +177,7 @@ def test_a_fault_does_not_become_normal_because_it_lasts() -> None:
 
 
 def test_the_words_are_metrics() -> None:
-    assert set(catalogue()) >= ALLOCATIONS
+    assert set(catalogue()) >= ALLOCATIONS | WORK
     for word in FAULT_WORDS:
         assert any(name.startswith(word) for name in catalogue()), word
     assert speaks_of_fault(catalogue()["gpu.ecc_corrected"])
@@ -173,7 +191,8 @@ def made_up(seed: int) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
     rng = np.random.default_rng(seed)
     deviations = np.zeros(len(table), np.float32)
     for position, feature in enumerate(table.features):
-        if feature.kind == "level" and not speaks_of_fault(feature.metric) and feature.metric.name not in ALLOCATIONS:
+        name = feature.metric.name
+        if feature.kind == "level" and not speaks_of_fault(feature.metric) and name not in ALLOCATIONS | WORK:
             deviations[position] = 40 * rng.standard_normal()
     return deviations
 
@@ -189,4 +208,6 @@ def test_phases_that_were_not_seen_for_longest_are_forgotten() -> None:
     values, arrays = regimes.state()
     again = Regimes.restore(1, values, arrays)
     assert again.state()[0] == values
+    before = {**values, "phases": [row[:2] for row in values["phases"]]}
+    assert [phase.last for phase in Regimes.restore(1, before, arrays).phases] == [each.last for each in again.phases]
     assert again.change(look(made_up(4)), 6000).startswith("a phase of the work")

@@ -33,7 +33,7 @@ def test_windows_slide_by_a_second_and_close_with_their_last_batch() -> None:
     closed = feed(Windows(SETTINGS), run(["h"], 10))
     assert starts(closed) == list(range(8))
     assert {(window.end - window.start, window.coverage, window.missing) for window in closed} == {(3, 1.0, ())}
-    assert all(set(window.stats) == set(SUBSYSTEMS) for window in closed)
+    assert all(set(window.seconds) == set(SUBSYSTEMS) for window in closed)
 
 
 @pytest.mark.parametrize("step", [1, 2, 3])

@@ -26,6 +26,7 @@ _HUMANE: Final[Mapping[str, tuple[float, str]]] = {
 }
 PREFIXED: Final = frozenset({"B", "B/s", "Hz", "W"})
 """Units that take k, M, G and T before them."""
+PREFIXES: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def humane(unit: str) -> tuple[float, str]:

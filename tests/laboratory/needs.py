@@ -1,0 +1,51 @@
+"""Programs that the laboratory needs: found, or installed where that can be done."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from typing import Final
+
+PROGRAMS: Final[Mapping[str, str]] = {
+    "stress-ng": "stress-ng",
+    "fio": "fio",
+    "ip": "iproute2",
+    "tc": "iproute2",
+    "nsenter": "util-linux",
+    "unshare": "util-linux",
+}
+"""The package that holds each, as Debian and Ubuntu name it."""
+
+
+class NeedsError(RuntimeError):
+    """Something is missing; the text says what to install."""
+
+
+def missing(which: Callable[[str], str | None] = shutil.which) -> list[str]:
+    """Packages of programs that are not there."""
+    return sorted({package for program, package in PROGRAMS.items() if which(program) is None})
+
+
+def provide(
+    say: Callable[[str], None],
+    which: Callable[[str], str | None] = shutil.which,
+    install: Callable[[list[str]], int] | None = None,
+) -> None:
+    """Installs what is missing with apt-get, which takes root. Raises NeedsError where it still is missing."""
+    packages = missing(which)
+    if not packages:
+        return
+    if which("apt-get") is not None:
+        say(f"installing {', '.join(packages)} with apt-get")
+        (install or _apt)(packages)
+        packages = missing(which)
+    if packages:
+        raise NeedsError(f"the fault laboratory needs {', '.join(packages)}: install these packages")
+
+
+def _apt(packages: list[str]) -> int:
+    environ = ("env", "DEBIAN_FRONTEND=noninteractive")
+    subprocess.run((*environ, "apt-get", "update", "-qq"), check=False)
+    install = ("apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages)
+    return subprocess.run((*environ, *install), stdout=subprocess.DEVNULL, check=False).returncode
