@@ -23,8 +23,10 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# What needs no services of its own runs on all cores; services want the machine for themselves.
 test: check
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto --dist worksteal tests/unit tests/simulated
+	$(BIN)/pytest tests/integration
 
 bench: setup
 	$(BIN)/python -m tests.benchmarks

@@ -49,7 +49,7 @@ unless said), `fallback = true` marks a symptom. Signs are sentences:
 Figures in `explanation` are names of metrics in braces; a sentence whose metric is not in evidence is left out. In
 `checks`, `{{instance}}` is the strangest instance. A name that does not exist is an error that names the line. Then:
 what distinguishes it from its neighbours goes to `excludes` on both sides, and a case to
-`tests/integration/test_case_studies.py`.
+`tests/simulated/test_case_studies.py`.
 """
 
 

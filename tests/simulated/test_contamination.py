@@ -14,7 +14,7 @@ from producers.fleet.schedule import Request, Schedule, make_hosts
 from producers.fleet.simulation import Fleet
 from schemas.settings import PipelineSettings
 from stream_processors.pipeline import Pipeline
-from tests.integration.test_case_studies import CALM_S, FAULT_S, SETTLE_S, START, STEADY, Play, expected
+from tests.simulated.test_case_studies import CALM_S, FAULT_S, SETTLE_S, START, STEADY, Play, expected
 
 KINDS = ("packet-loss", "irq-imbalance", "slow-disk", "memory-pressure", "cpu-contention", "writeback-storm")
 BURSTS = {

@@ -1,0 +1,1 @@
+"""Faults and jobs of the simulated fleet through the real pipeline, in process, without services."""
