@@ -12,7 +12,7 @@ from schemas.records import DetectorScore, Episode, Evidence, Verdict
 from schemas.settings import PipelineSettings
 from stream_processors.attribution import EVIDENCE_ROWS, Finding, merged
 from stream_processors.backtest import backtest
-from stream_processors.episodes import Tracker
+from stream_processors.episodes import REST, Tracker
 from tests.synthetic import START, Fault, run
 
 SETTINGS = PipelineSettings()
@@ -26,6 +26,7 @@ KINDS: Mapping[str, tuple[str, str | None, float]] = {
     "v": ("scored", "cpu", 2.45),  # votes, and a severity that opens an episode when it lasts
     "o": ("scored", "cpu", 1.1),
     "g": ("changed", None, STRONG),
+    "s": ("scored", "cpu", STRONG),  # only what is left of it
     ".": ("scored", None, 0.3),
     "-": ("withheld", None, 0.0),
     "x": ("scored", "network", STRONG),  # the same cause seen from another side
@@ -38,6 +39,7 @@ SHOWN: Mapping[str, tuple[str, str, str]] = {
     "w": ("cpu.load1", "cpu", "cpu_contention"),
     "v": ("cpu.load1", "cpu", "cpu_contention"),
     "o": ("cpu.load1", "cpu", "cpu_contention"),
+    "s": ("mem.free", "cpu", ""),
     "m": ("vm.swap_out", "memory", "memory_pressure"),
     "x": ("tcp.retrans_segs", "network", "irq_imbalance"),
     "u": ("cpu.smi", "cpu", ""),
@@ -72,7 +74,7 @@ class Story:
             return Finding()
         metric, subsystem, cause = SHOWN[letter]
         row = Evidence(metric, subsystem, "", "level", "", 9.0, 1.0, self.second - START + 5.0, direction="up")
-        return Finding((metric,), (row,), {cause: 0.8} if cause else {})
+        return Finding((metric,), (row,), {cause: 0.8} if cause else {}, letter == "s")
 
     def verdict(self, letter: str, state: str, subsystem: str | None, severity: float) -> Verdict:
         return Verdict(
@@ -127,6 +129,16 @@ def test_a_weak_episode_goes_on_while_it_is_half_as_severe_as_it_was() -> None:
     strong = Story()
     strong.tell("..cccc")
     assert strong.tell("vvvvv")[0].state == "closed"
+
+
+def test_what_is_left_of_an_episode_does_not_keep_it_open() -> None:
+    story = Story()
+    story.tell("..cccc")
+    assert [each.state for each in story.tell((REST - 1) * "s")] != ["closed"]
+    story.tell("c")
+    [closed] = story.tell(REST * "s")
+    assert closed.state == "closed"
+    assert closed.explanation.endswith("Closed because what is left is another level")
 
 
 @pytest.mark.parametrize("gap", ["   ", "          "])
