@@ -180,7 +180,8 @@ class Tracker:
         assert before is not None
         # What is strange elsewhere does not prolong it: that is an episode of its own, once this one is closed.
         same = _overlap(before.shares, verdict.shares) >= SAME_SHARE
-        if not same or verdict.severity < min(self.settings.close_severity, before.peak_severity / 2):
+        severe = verdict.severity >= min(self.settings.close_severity, before.peak_severity / 2)
+        if not same or not (severe or verdict.anomalous):
             self.calm += 1
             if self.calm < self.settings.close_windows:
                 return []
