@@ -17,6 +17,7 @@ from stream_processors.causes import causes, fits
 from stream_processors.families import family
 from stream_processors.features import feature_table
 from stream_processors.moves import Moves, metric_index, moves
+from stream_processors.regime import speaks_of_fault
 from stream_processors.scaling import CLIP
 from stream_processors.seconds import Singles
 from stream_processors.signs import Happened
@@ -33,6 +34,11 @@ LIKELY: Final = 2
 """Evidence is gathered for this many of the causes that fit a window best."""
 LEADING: Final = 0.3
 """Detectors are asked for contributions in subsystems at least this strange, as a share of the strangest."""
+AMOUNT_UNITS: Final = frozenset({"kB", "B", "pages", "sockets", "connections", "objects", "entries", "files", "inodes"})
+FLOWING: Final = frozenset({"mem.dirty", "mem.writeback", "tcp.orphan"})
+"""Amounts that are on their way."""
+SLOW: Final = frozenset({"cpu.load1", "cpu.load5", "tcp.time_wait"})
+"""Gauges that tell of the last minutes."""
 PLAIN: Final = np.array([1.0, 0.8, 0.5, 0.5, 0.3, 0.8])
 """How readily a kind of FEATURES speaks for its metric: a level says at once what is wrong, a trend hardly does."""
 
@@ -52,11 +58,13 @@ class Finding:
     strange  names of the metrics beyond USUAL
     rows     evidence, strongest first, without dates
     fits     how well causes fit, by name, of those that fit at all
+    settled  whether it is only what is left of something that is over
     """
 
     strange: tuple[str, ...] = ()
     rows: tuple[Evidence, ...] = ()
     fits: Mapping[str, float] = field(default_factory=dict)
+    settled: bool = False
 
 
 def stands_out(deviations: Singles) -> bool:
@@ -64,6 +72,14 @@ def stands_out(deviations: Singles) -> bool:
     deviations add up.
     """
     return bool((np.abs(np.nan_to_num(deviations, nan=0.0)) > USUAL).any())
+
+
+def settled(deviations: Singles) -> bool:
+    """Whether nothing is beyond USUAL but levels of amounts that lie elsewhere than they used to, and do not move: what
+    is left of something that is over, such as memory that it had, or files that it read.
+    """
+    strange = np.abs(np.nan_to_num(deviations, nan=0.0)) > USUAL
+    return not bool((strange & ~_amounts()).any())
 
 
 def only_of(deviations: Singles, subsystems: Collection[str]) -> Singles:
@@ -128,7 +144,7 @@ def examine(
     cited = [index[name] for cause in likely for name in causes()[cause].metrics]
     shares = contributions(deviations, baseline, strangeness)
     rows = _rows(_chosen(by_metric, cited), features, deviations, baseline, what=what, shares=shares)
-    return Finding(strange, rows, fit)
+    return Finding(strange, rows, fit, settled(deviations))
 
 
 def merged(before: Iterable[Evidence], rows: Iterable[Evidence], cause: str | None) -> tuple[Evidence, ...]:
@@ -217,6 +233,24 @@ def _weights(by_metric: Singles) -> Singles:
 
 def _strongest(weights: Singles) -> float:
     return float(np.sort(weights)[-STRONGEST:].sum())
+
+
+@cache
+def _amounts() -> NDArray[np.bool_]:
+    """Which features are levels of amounts, or of what takes a minute to follow them."""
+    return np.array(
+        [
+            feature.metric.name in SLOW
+            or (
+                feature.metric.unit in AMOUNT_UNITS
+                and feature.metric.kind == "gauge"
+                and feature.metric.name not in FLOWING
+                and not speaks_of_fault(feature.metric)
+                and feature.kind in ("level", "maximum", "minimum")
+            )
+            for feature in feature_table().features
+        ]
+    )
 
 
 @cache

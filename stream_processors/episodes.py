@@ -20,7 +20,7 @@ from stream_processors.seconds import SECOND_NS
 
 ORDINARY = 2.0
 """One ordinary window in a hundred is as severe; what is beyond counts towards an episode."""
-SAME_SHARE = 0.2
+SAME_SHARE = 0.35
 """A window goes on with an episode when their shares of subsystems overlap at least so far."""
 UPDATE_EVERY = 5
 """An open episode is told again after this many anomalous windows, or when its peak, subsystem or cause changes."""
@@ -30,6 +30,8 @@ SETTLED = 10
 """After so many windows a cause that was named stays until another one is, since faults have after-effects."""
 CANDIDATE = 0.2
 MOST_CANDIDATES = 5
+REST = 20
+"""An episode ends when so many windows in a row are only what is left of it."""
 CALM_NS = 10 * SECOND_NS
 """A metric that was calm for so long is dated anew when it becomes strange again."""
 
@@ -46,6 +48,7 @@ class Tracker:
     sum      cumulative sum, while no episode is open
     streak   anomalous windows in it, and where the first one starts, ns
     calm     windows in a row that are not strange enough to keep it open, or to count
+    rest     windows in a row that are only what is left of it
     untold   windows since the episode was last told
     weights  severity-weighted shares of the subsystems over the episode
     fits     by cause, sum of how well it fits the windows, weighted by severity and fading
@@ -61,6 +64,7 @@ class Tracker:
     streak: int = 0
     streak_start_ns: int = 0
     calm: int = 0
+    rest: int = 0
     untold: int = 0
     weights: dict[str, float] = field(default_factory=dict)
     fits: dict[str, float] = field(default_factory=dict)
@@ -102,6 +106,7 @@ class Tracker:
             "streak": self.streak,
             "streak_start_ns": self.streak_start_ns,
             "calm": self.calm,
+            "rest": self.rest,
             "untold": self.untold,
             "weights": self.weights,
             "fits": self.fits,
@@ -166,7 +171,8 @@ class Tracker:
             finding,
         )
         self.open = explained(self.open)
-        self.sum, self.calm, self.streak, self.untold = 0.0, 0, 0, 0
+        self.sum = 0.0
+        self.calm = self.streak = self.rest = self.untold = 0
         return [self.open]
 
     def _continue(self, verdict: Verdict, finding: Finding) -> list[Episode]:
@@ -174,11 +180,15 @@ class Tracker:
         assert before is not None
         # What is strange elsewhere does not prolong it: that is an episode of its own, once this one is closed.
         same = _overlap(before.shares, verdict.shares) >= SAME_SHARE
-        if not same or verdict.severity < min(self.settings.close_severity, before.peak_severity / 2):
+        severe = verdict.severity >= min(self.settings.close_severity, before.peak_severity / 2)
+        if not same or not (severe or verdict.anomalous):
             self.calm += 1
             if self.calm < self.settings.close_windows:
                 return []
             return self.end("Closed because too little data comes") if verdict.state == "withheld" else [self._close()]
+        self.rest = self.rest + 1 if finding.settled else 0
+        if self.rest >= REST:
+            return self.end("Closed because what is left is another level")
         reopened = before.state == "closed"
         if not reopened:
             self._note(verdict, finding)
@@ -211,7 +221,7 @@ class Tracker:
         last = self.open
         closed = replace(last, state="closed", revision=last.revision + 1, closed_ns=last.updated_ns)
         self.open, self.closed = None, explained(closed)
-        self.calm = self.streak = self.untold = 0
+        self.calm = self.streak = self.rest = self.untold = 0
         return self.closed
 
     def _note(self, verdict: Verdict, finding: Finding) -> None:

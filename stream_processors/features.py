@@ -143,6 +143,23 @@ RARE_METRICS: Final = frozenset(
 )
 RARE_FLOOR: Final = 0.1
 """Floor of what counts faults: a single one matters."""
+DISCARDS: Final = frozenset(
+    {
+        *("net.rx_dropped", "net.tx_dropped", "net.rx_missed", "softnet.dropped", "ip.in_discards", "ip6.in_discards"),
+        *("tcp.backlog_drop", "tcp.rcvq_drop", "udp.in_errors", "udp.rcvbuf_errors"),
+        *("udp6.in_errors", "udp6.rcvbuf_errors"),
+    }
+)
+DISCARD_FLOOR: Final = 1.0
+"""Of RARE_METRICS, those that count packets have a floor of their own: one now and then is every day's business."""
+AGAIN_FLOORS: Final[Mapping[str, float]] = {
+    **{f"tcp.{name}": 2.0 for name in ("retrans_segs", "fast_retrans", "slow_start_retrans", "lost_retransmit")},
+    "tcp.timeouts": 1.0,
+    "tcp.dsack_recv": 2.0,
+    "ip.ecn_ce": 5.0,
+}
+"""Floors of what is sent again: few among the packets of a host, and each costs as much time as thousands of them."""
+SPECIAL_FLOORS: Final = {**CHURN_FLOORS, **AGAIN_FLOORS}
 MEMORY_SHARES: Final[Mapping[str, float]] = {
     **{f"mem.{name}": 0.004 for name in ("anon", "anon_huge", "available", "committed", "mapped", "shmem")},
     "numa.anon_pages": 0.004,
@@ -286,6 +303,10 @@ def _feature(subsystem: str, series: Series, kind: str) -> Feature:
 
 def _floor(feature: Feature) -> float:
     metric = feature.metric
-    rare = metric.unit in RARE_UNITS or metric.name in RARE_METRICS
-    floor = RARE_FLOOR if rare else CHURN_FLOORS.get(metric.name, FLOORS.get(metric.unit, DEFAULT_FLOOR))
+    if metric.name in DISCARDS:
+        floor = DISCARD_FLOOR
+    elif metric.unit in RARE_UNITS or metric.name in RARE_METRICS:
+        floor = RARE_FLOOR
+    else:
+        floor = SPECIAL_FLOORS.get(metric.name, FLOORS.get(metric.unit, DEFAULT_FLOOR))
     return floor * (RATE_SHARES if metric.kind == "counter" else GAUGE_SHARES)[feature.kind]

@@ -98,13 +98,15 @@ class Following:
         told: list[Episode] = []
         left, most, mine = EVERYTHING, 0.0, None
         for strand in self.strands:
-            spreads = strand.spreads(verdict)
+            spreads, was_open = strand.spreads(verdict), strand.tracker.open is not None
             seen = left if spreads else left & strand.holds
             part, finding = _through(verdict, show, seen)
             told += strand.tracker.follow(part, finding)
             episode = strand.tracker.open
             if episode is None:
                 strand.forget()
+                # What it was closed by is no beginning elsewhere.
+                left = frozenset() if was_open else left
                 continue
             if spreads:
                 strand.note(part.shares)

@@ -11,7 +11,7 @@ from typing import Final
 
 from schemas.records import Episode, Event, StateRecord, Telemetry, Verdict
 from schemas.settings import PipelineSettings
-from stream_processors.attribution import Finding, attribute, examine, only_of, stands_out
+from stream_processors.attribution import Finding, attribute, examine, only_of, settled, stands_out
 from stream_processors.baseline import Baseline, severity
 from stream_processors.causes import happened
 from stream_processors.features import window_features
@@ -286,23 +286,20 @@ class Host:
             return [warming, *self._learn(window, features)]
         self.learner.since_fit += 1
         deviations = self.learner.deviations(features)
-        scores, strangeness = self.baseline.score(deviations)
-        votes = sum(score.vote for score in scores)
-        severe = severity(strangeness)
-        telling = (votes > 0 or severe >= self.settings.close_severity) and stands_out(deviations)
-        verdict = replace(
-            self._verdict(window, "scored"),
-            scores=scores,
-            votes=votes,
-            severity=severe,
-            anomalous=telling and (votes >= ANOMALOUS_VOTES or severe >= self.settings.open_severity),
-        )
+        verdict, strangeness, telling = self._score(window, deviations)
         seen = look(deviations) if verdict.anomalous else None
         if seen is not None:
-            if change := self.regimes.change(seen, window.start):
-                return self._changed(window, features, verdict, change)
-            if self.regimes.changing and seen.words:
-                deviations = only_words(deviations)
+            change = self.regimes.change(seen, window.start)
+            rest = self.regimes.rest(deviations, window.start) if self.regimes.changing else None
+            if change:
+                if rest is None or not stands_out(rest):
+                    return self._changed(window, features, verdict, change)
+                beside, strangeness, telling = self._score(window, rest)
+                if not beside.anomalous:
+                    return self._changed(window, features, verdict, change)
+                verdict, deviations, seen = beside, rest, look(rest)
+            elif self.regimes.changing and seen.words:
+                deviations = only_words(deviations, rest)
         show = None
         if verdict.anomalous or (telling and self.following.open):
             attribution = attribute(deviations, strangeness)
@@ -326,6 +323,26 @@ class Host:
                 self.regimes.end()
                 self.learner.go_back()
         return results
+
+    def _score(self, window: Window, deviations: Singles) -> tuple[Verdict, Mapping[str, float], bool]:
+        """Verdict of a window with these deviations, how strange each subsystem is, and whether anything is to be told
+        of it.
+        """
+        assert self.baseline is not None
+        scores, strangeness = self.baseline.score(deviations)
+        votes = sum(score.vote for score in scores)
+        severe = severity(strangeness)
+        telling = (votes > 0 or severe >= self.settings.close_severity) and stands_out(deviations)
+        # What is left of something that is over is another level, to be learnt: nothing begins with it.
+        begins = telling and (bool(self.following.open) or not settled(deviations))
+        verdict = replace(
+            self._verdict(window, "scored"),
+            scores=scores,
+            votes=votes,
+            severity=severe,
+            anomalous=begins and (votes >= ANOMALOUS_VOTES or severe >= self.settings.open_severity),
+        )
+        return verdict, strangeness, telling
 
     def _lasts(self, episode: Episode) -> bool:
         return episode.windows >= self.settings.regime_windows

@@ -6,6 +6,9 @@ and goes. A fault that slows the work down moves much as well, but what it does 
 goes without a word: most faults have metrics of their own that say so (errors, throttling, pressure, retransmissions).
 A window in which one of those rises is never put down to the work.
 
+While a change is learnt, what it moved in its first seconds is set aside, and the rest is judged as ever: a fault that
+strikes meanwhile is still one.
+
 So a window that the ensemble finds anomalous is a change when no metric in it speaks of a fault and
 - allocations moved, and metrics of at least SUBSYSTEMS subsystems with them, or
 - it trades work of one kind for work of another, as a phase does: a checkpoint writes instead of computing; a fault
@@ -49,6 +52,11 @@ REVIVED: Final = 1.25
 """What settles gets less: what moves so many times as much as it did before is something else."""
 BACK: Final = 30
 """So many windows in a row that are normal to the old model mean that a change is gone again."""
+
+ADJUST_S: Final = 20
+"""What a change of work moves within so many seconds is what it moves."""
+FRESH: Final = 2.0
+"""What deviates so many times as much as it did then is something else."""
 
 ALLOCATIONS: Final = frozenset({"gpu.mem_used", "mem.anon", "mem.committed"})
 WORK: Final = frozenset(
@@ -163,9 +171,9 @@ def speaking() -> NDArray[np.bool_]:
     return _places().speaking
 
 
-def only_words(deviations: Singles) -> Singles:
-    """The deviations of metrics that speak of faults; of the others 0, since the work has moved them."""
-    return np.where(_places().speaking, deviations, np.float32(0)).astype(np.float32)
+def only_words(deviations: Singles, rest: Singles | None = None) -> Singles:
+    """The deviations of metrics that speak of faults; of the others `rest`, or 0, since the work has moved them."""
+    return np.where(_places().speaking, deviations, np.float32(0) if rest is None else rest).astype(np.float32)
 
 
 @dataclass(slots=True, eq=False)
@@ -206,6 +214,7 @@ class Regimes:
     begun   second in which what is learnt anew began: later than `since` when memory was allocated in steps
     anchor  allocations then; None if it is not for them
     back    windows in a row that were as before
+    moves   float32 (metrics,): by how much the change moves metrics at most, in scales
     """
 
     phase_times: int
@@ -215,6 +224,7 @@ class Regimes:
     begun: int = 0
     anchor: Singles | None = None
     back: int = 0
+    moves: Singles | None = None
     _strange: Singles | None = None  # sum of the shapes of the anomalous windows of what goes on
     _windows: int = 0
     _spoke: bool = False
@@ -255,6 +265,19 @@ class Regimes:
             return "a phase of the work: it does more of one kind and less of another"
         return f"a phase of the work that came {phase.times - 1} times before"
 
+    def rest(self, deviations: Singles, second: int) -> Singles | None:
+        """Of the deviations (len(feature_table()),) of a window that is changed from `second` on, those that the change
+        does not account for, the others as 0; None while it is not known what it moves.
+        """
+        table = feature_table()
+        sizes = np.zeros(len(table.metrics), dtype=np.float32)
+        np.maximum.at(sizes, table.metric_of, np.abs(np.nan_to_num(deviations, nan=0.0)))
+        if self.moves is None or second - self.begun <= ADJUST_S:
+            self.moves = sizes if self.moves is None else np.maximum(self.moves, sizes)
+            return None
+        fresh = sizes > FRESH * np.maximum(self.moves, USUAL / FRESH)
+        return np.where(fresh[table.metric_of], deviations, np.float32(0)).astype(np.float32)
+
     @property
     def changing(self) -> bool:
         """Whether the work has changed, and the model in use is not of it."""
@@ -272,7 +295,7 @@ class Regimes:
 
     def end(self) -> None:
         """What is new is learnt, or gone."""
-        self.why, self.since, self.begun, self.anchor, self.back = "", 0, 0, None, 0
+        self.why, self.since, self.begun, self.anchor, self.back, self.moves = "", 0, 0, None, 0, None
 
     def as_before(self) -> bool:
         """A window was normal to the old model; whether BACK in a row were."""
@@ -345,6 +368,8 @@ class Regimes:
             arrays[f"metrics {number}"] = there.astype(np.int16)
         if self.anchor is not None:
             arrays["anchor"] = self.anchor
+        if self.moves is not None:
+            arrays["moves"] = self.moves
         return values, arrays
 
     @classmethod
@@ -360,6 +385,9 @@ class Regimes:
         regimes._windows, regimes._spoke = int(values["windows"]), bool(values["spoke"])
         regimes._strange = shapes[-1] if regimes._windows else None
         regimes.anchor = np.asarray(arrays["anchor"], np.float32) if "anchor" in arrays else None
+        regimes.moves = np.asarray(arrays["moves"], np.float32) if "moves" in arrays else None
+        if regimes.moves is not None and regimes.moves.shape != (len(feature_table().metrics),):
+            raise ValueError("the moves of a change are those of other metrics")
         return regimes
 
 

@@ -10,10 +10,20 @@ import pytest
 
 from schemas.records import Telemetry
 from schemas.settings import PipelineSettings
-from stream_processors.attribution import EVIDENCE_ROWS, USUAL, attribute, contributions, examine, merged, stands_out
+from stream_processors.attribution import (
+    EVIDENCE_ROWS,
+    USUAL,
+    attribute,
+    contributions,
+    examine,
+    merged,
+    only_of,
+    settled,
+    stands_out,
+)
 from stream_processors.baseline import Baseline
 from stream_processors.families import family
-from stream_processors.features import window_features
+from stream_processors.features import feature_table, window_features
 from stream_processors.moves import Moves, metric_index, moves
 from stream_processors.rows import Row
 from stream_processors.seconds import reduce_batch
@@ -149,3 +159,39 @@ def test_what_events_tell_may_be_the_cause() -> None:
     told = examine(features, deviations, baseline(), window, strangeness=strangeness, happened=frozenset({("xid", 79)}))
     assert "gpu_lost" not in silent.fits
     assert told.fits["gpu_lost"] > 0.9
+
+
+def off(**sizes: float) -> np.ndarray:
+    """Deviations of which only those of the features METRIC__KIND are not 0."""
+    table = feature_table()
+    found = np.zeros(len(table), np.float32)
+    for name, size in sizes.items():
+        metric, kind = name.split("__")
+        places = [
+            i
+            for i, each in enumerate(table.features)
+            if each.metric.name.replace(".", "_") == metric and each.kind == kind
+        ]
+        assert places, name
+        found[places] = size
+    return found
+
+
+def test_levels_of_amounts_that_do_not_move_are_what_is_left() -> None:
+    assert settled(off())
+    assert settled(off(mem_free__level=-40.0, mem_cached__maximum=12.0, tcp_time_wait__level=9.0))
+    assert settled(off(mem_free__level=-40.0, cpu_busy_pct__level=USUAL))
+    assert not settled(off(mem_free__level=-40.0, mem_free__trend=-5.0))  # still running out
+    assert not settled(off(mem_free__level=-40.0, cpu_busy_pct__level=5.0))
+    assert not settled(off(mem_dirty__level=9.0))
+    assert not settled(off(mem_hugetlb__level=9.0))  # speaks of a fault
+    absent = off(mem_free__level=-40.0)
+    absent[0] = np.nan
+    assert settled(absent)
+
+
+def test_only_of_some_subsystems() -> None:
+    table = feature_table()
+    part = only_of(off(mem_free__level=-40.0, cpu_busy_pct__level=5.0), {"cpu"})
+    assert not np.isnan(part[table.slices["cpu"]]).any()
+    assert np.isnan(np.delete(part, np.r_[table.slices["cpu"]])).all()

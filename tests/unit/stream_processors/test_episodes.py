@@ -12,7 +12,7 @@ from schemas.records import DetectorScore, Episode, Evidence, Verdict
 from schemas.settings import PipelineSettings
 from stream_processors.attribution import EVIDENCE_ROWS, Finding, merged
 from stream_processors.backtest import backtest
-from stream_processors.episodes import Tracker
+from stream_processors.episodes import REST, Tracker
 from tests.synthetic import START, Fault, run
 
 SETTINGS = PipelineSettings()
@@ -24,8 +24,9 @@ KINDS: Mapping[str, tuple[str, str | None, float]] = {
     "m": ("scored", "memory", STRONG),
     "w": ("scored", "cpu", WEAK),  # keeps an episode open, opens none
     "v": ("scored", "cpu", 2.45),  # votes, and a severity that opens an episode when it lasts
-    "o": ("scored", "cpu", 1.1),
+    "o": ("scored", "cpu", 1.1),  # strange, but not anomalous
     "g": ("changed", None, STRONG),
+    "s": ("scored", "cpu", STRONG),  # only what is left of it
     ".": ("scored", None, 0.3),
     "-": ("withheld", None, 0.0),
     "x": ("scored", "network", STRONG),  # the same cause seen from another side
@@ -38,6 +39,7 @@ SHOWN: Mapping[str, tuple[str, str, str]] = {
     "w": ("cpu.load1", "cpu", "cpu_contention"),
     "v": ("cpu.load1", "cpu", "cpu_contention"),
     "o": ("cpu.load1", "cpu", "cpu_contention"),
+    "s": ("mem.free", "cpu", ""),
     "m": ("vm.swap_out", "memory", "memory_pressure"),
     "x": ("tcp.retrans_segs", "network", "irq_imbalance"),
     "u": ("cpu.smi", "cpu", ""),
@@ -72,7 +74,7 @@ class Story:
             return Finding()
         metric, subsystem, cause = SHOWN[letter]
         row = Evidence(metric, subsystem, "", "level", "", 9.0, 1.0, self.second - START + 5.0, direction="up")
-        return Finding((metric,), (row,), {cause: 0.8} if cause else {})
+        return Finding((metric,), (row,), {cause: 0.8} if cause else {}, letter == "s")
 
     def verdict(self, letter: str, state: str, subsystem: str | None, severity: float) -> Verdict:
         return Verdict(
@@ -83,7 +85,7 @@ class Story:
             coverage=1.0,
             scores=(DetectorScore("zscore", 1.0, 1.0, 0.1, subsystem is not None),),
             severity=severity,
-            anomalous=subsystem is not None,
+            anomalous=subsystem is not None and letter != "o",
             subsystem=subsystem,
             shares=SHARES.get(letter, {subsystem: 1.0} if subsystem else {}),
         )
@@ -126,7 +128,19 @@ def test_a_weak_episode_goes_on_while_it_is_half_as_severe_as_it_was() -> None:
     assert story.tell("ooooo")[0].state == "closed"
     strong = Story()
     strong.tell("..cccc")
-    assert strong.tell("vvvvv")[0].state == "closed"
+    strong.tell("vvvvv")
+    assert strong.tracker.open is not None  # two votes are two votes
+    assert strong.tell("ooooo")[0].state == "closed"
+
+
+def test_what_is_left_of_an_episode_does_not_keep_it_open() -> None:
+    story = Story()
+    story.tell("..cccc")
+    assert [each.state for each in story.tell((REST - 1) * "s")] != ["closed"]
+    story.tell("c")
+    [closed] = story.tell(REST * "s")
+    assert closed.state == "closed"
+    assert closed.explanation.endswith("Closed because what is left is another level")
 
 
 @pytest.mark.parametrize("gap", ["   ", "          "])
