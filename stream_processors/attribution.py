@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from schemas.catalogue import SUBSYSTEMS
 from schemas.records import Evidence
+from stream_processors.amounts import settled
 from stream_processors.baseline import Baseline
 from stream_processors.causes import causes, fits
 from stream_processors.families import family
 from stream_processors.features import feature_table
 from stream_processors.moves import Moves, metric_index, moves
-from stream_processors.regime import speaks_of_fault
 from stream_processors.scaling import CLIP
 from stream_processors.seconds import Singles
 from stream_processors.signs import Happened
@@ -34,11 +34,6 @@ LIKELY: Final = 2
 """Evidence is gathered for this many of the causes that fit a window best."""
 LEADING: Final = 0.3
 """Detectors are asked for contributions in subsystems at least this strange, as a share of the strangest."""
-AMOUNT_UNITS: Final = frozenset({"kB", "B", "pages", "sockets", "connections", "objects", "entries", "files", "inodes"})
-FLOWING: Final = frozenset({"mem.dirty", "mem.writeback", "tcp.orphan"})
-"""Amounts that are on their way."""
-SLOW: Final = frozenset({"cpu.load1", "cpu.load5", "tcp.time_wait"})
-"""Gauges that tell of the last minutes."""
 PLAIN: Final = np.array([1.0, 0.8, 0.5, 0.5, 0.3, 0.8])
 """How readily a kind of FEATURES speaks for its metric: a level says at once what is wrong, a trend hardly does."""
 
@@ -72,14 +67,6 @@ def stands_out(deviations: Singles) -> bool:
     deviations add up.
     """
     return bool((np.abs(np.nan_to_num(deviations, nan=0.0)) > USUAL).any())
-
-
-def settled(deviations: Singles) -> bool:
-    """Whether nothing is beyond USUAL but levels of amounts that lie elsewhere than they used to, and do not move: what
-    is left of something that is over, such as memory that it had, or files that it read.
-    """
-    strange = np.abs(np.nan_to_num(deviations, nan=0.0)) > USUAL
-    return not bool((strange & ~_amounts()).any())
 
 
 def only_of(deviations: Singles, subsystems: Collection[str]) -> Singles:
@@ -233,24 +220,6 @@ def _weights(by_metric: Singles) -> Singles:
 
 def _strongest(weights: Singles) -> float:
     return float(np.sort(weights)[-STRONGEST:].sum())
-
-
-@cache
-def _amounts() -> NDArray[np.bool_]:
-    """Which features are levels of amounts, or of what takes a minute to follow them."""
-    return np.array(
-        [
-            feature.metric.name in SLOW
-            or (
-                feature.metric.unit in AMOUNT_UNITS
-                and feature.metric.kind == "gauge"
-                and feature.metric.name not in FLOWING
-                and not speaks_of_fault(feature.metric)
-                and feature.kind in ("level", "maximum", "minimum")
-            )
-            for feature in feature_table().features
-        ]
-    )
 
 
 @cache

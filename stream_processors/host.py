@@ -11,7 +11,8 @@ from typing import Final
 
 from schemas.records import Episode, Event, StateRecord, Telemetry, Verdict
 from schemas.settings import PipelineSettings
-from stream_processors.attribution import Finding, attribute, examine, only_of, settled, stands_out
+from stream_processors.amounts import settled
+from stream_processors.attribution import Finding, attribute, examine, only_of, stands_out
 from stream_processors.baseline import Baseline, severity
 from stream_processors.causes import happened
 from stream_processors.features import window_features
@@ -286,7 +287,8 @@ class Host:
             return [warming, *self._learn(window, features)]
         self.learner.since_fit += 1
         deviations = self.learner.deviations(features)
-        verdict, strangeness, telling = self._score(window, deviations)
+        strange = self.learner.settle(deviations)
+        verdict, strangeness, telling = self._score(window, strange)
         seen = look(deviations) if verdict.anomalous else None
         if seen is not None:
             change = self.regimes.change(seen, window.start)
@@ -297,14 +299,14 @@ class Host:
                 beside, strangeness, telling = self._score(window, rest)
                 if not beside.anomalous:
                     return self._changed(window, features, verdict, change)
-                verdict, deviations, seen = beside, rest, look(rest)
+                verdict, strange, seen = beside, rest, look(rest)
             elif self.regimes.changing and seen.words:
-                deviations = only_words(deviations, rest)
+                strange = only_words(strange, rest)
         show = None
         if verdict.anomalous or (telling and self.following.open):
-            attribution = attribute(deviations, strangeness)
+            attribution = attribute(strange, strangeness)
             verdict = replace(verdict, subsystem=attribution.subsystem, shares=attribution.shares)
-            show = partial(self._sight, window, features, deviations, strangeness)
+            show = partial(self._sight, window, features, strange, strangeness)
         verdict, episodes = self.following.follow(verdict, show)
         self._remember(seen, episodes, window)
         results: list[Result] = [verdict, *episodes]
@@ -403,5 +405,6 @@ class Host:
             **self.learner.state(),
         }
         state["regimes"], arrays = self.regimes.state()
+        arrays |= self.learner.arrays()
         self.progressed, self._untold = self.windows.next_start or 0, 0
         return StateRecord(self.name, "progress", json.dumps(state), arrays)

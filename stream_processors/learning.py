@@ -9,10 +9,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from schemas.records import StateRecord
 from schemas.settings import PipelineSettings
+from stream_processors.amounts import amount_levels
 from stream_processors.baseline import Baseline
+from stream_processors.features import feature_table
 from stream_processors.fitting import Fit, Fitter
 from stream_processors.regime import speaking
 from stream_processors.rows import Row, feature_matrix
@@ -32,6 +35,10 @@ DRIFT: Final = 0.8
 """A feature that lies so many scales from where the model has it has drifted."""
 DRIFTED: Final = 0.1
 """The host has drifted when so large a share of its features has."""
+SETTLE_S: Final = 20
+"""Levels of amounts are followed with this time constant: what was allocated or freed a minute ago is how it is."""
+SETTLED: Final = 0.05
+"""What is followed by fewer scales is not followed."""
 SOONER: Final = 5
 """A host that drifts is fitted again after such a part of the time that others wait."""
 
@@ -65,6 +72,7 @@ class Learner:
     pinned     the version that is to be kept, and nothing else; None if the host learns on
     due        the fit under way
     drift      how far features (len(feature_table()),) have drifted from the model, in its scales; None if none has
+    shift      by how much levels of amounts lie elsewhere beyond that, float32 (len(feature_table()),)
     anew       whether the work has changed, so that the next model is to be of what came since; until then the model in
                use stays
     """
@@ -83,6 +91,7 @@ class Learner:
         self.due: Due | None = None
         self.anew = False
         self.drift: Singles | None = None
+        self.shift: Singles | None = None
         self._drifted = False
         self._fitter = fitter
         # Hosts that came at the same time must not all be fitted at the same time.
@@ -150,6 +159,18 @@ class Learner:
         deviations = self.baseline.deviations(features)
         return deviations if self.drift is None else deviations - self.drift
 
+    def settle(self, deviations: Singles) -> Singles:
+        """What is strange about a window with these `deviations`, now that it is over: without what lies elsewhere for
+        some time and speaks of nothing, such as memory that was allocated. That is followed from window to window.
+        """
+        amounts = amount_levels()
+        before = self.shift if self.shift is not None else np.zeros(len(deviations), np.float32)
+        there = np.where(amounts & ~np.isnan(deviations), deviations, before)
+        after = before + np.float32(self.settings.step_s / SETTLE_S) * (there - before)
+        after = np.where(np.abs(after) > SETTLED, after, np.float32(0)).astype(np.float32)
+        self.shift = after if after.any() else None
+        return deviations - before
+
     def waits_for(self, second: int) -> Fit | None:
         """The fit without which a window that starts at `second` cannot be judged."""
         return self.due.fit if self.due is not None and second >= self.due.adopt else None
@@ -168,7 +189,7 @@ class Learner:
         baseline = due.fit.result()
         # A version skips a number rather than take the slot of the one in use.
         self.kept = (*([self.baseline.version] if self.baseline is not None else []), baseline.version)
-        self.baseline, self.version, self.anew = baseline, due.version, False
+        self.baseline, self.version, self.anew, self.shift = baseline, due.version, False, None
         self._follow(second)
         return [_described(baseline, self.name, due.rows)]
 
@@ -182,7 +203,7 @@ class Learner:
             baseline = Baseline.restore(model)
             if baseline.version != pinned:
                 raise ValueError(f"version {pinned} is asked for, and version {baseline.version} sent along")
-            self.baseline, self.due, self.anew = baseline, None, False
+            self.baseline, self.due, self.anew, self.shift = baseline, None, False, None
         self.pinned = pinned
         self.drift, self._drifted = None, False
 
@@ -196,7 +217,7 @@ class Learner:
         self.rows = {}
         self.kept = ()
         self.anew = self._drifted = False
-        self.baseline = self.due = self.pinned = self.drift = None
+        self.baseline = self.due = self.pinned = self.drift = self.shift = None
         self.learnt = self.calm_windows = self.since_fit = 0
 
     def state(self) -> dict[str, Any]:
@@ -214,6 +235,13 @@ class Learner:
             "anew": self.anew,
             "due": self.due.adopt if self.due is not None else None,
         }
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """What of it is arrays."""
+        if self.shift is None:
+            return {}
+        places = np.flatnonzero(self.shift)
+        return {"shift": self.shift[places], "shifted": places.astype(np.int16)}
 
     def restore(self, by_slot: Mapping[str, StateRecord], state: Mapping[str, Any]) -> None:
         """Take up what `state` says, with the rows and the model among `by_slot`. Raises IndexError, KeyError,
@@ -233,6 +261,7 @@ class Learner:
                 raise ValueError(f"version {using} is in use, and version {self.baseline.version} in its place")
             self.kept = tuple(state.get("kept", (using,)))
             self.pinned, self.anew = state.get("pinned"), bool(state.get("anew", False))
+            self.shift = _shift(by_slot["progress"].arrays)
             if state["next_start"] is not None:
                 self._follow(int(state["next_start"]) - 1)
         if state.get("due") is not None:
@@ -268,8 +297,8 @@ class Learner:
         moved = np.median(self.baseline.deviations(feature_matrix(newest)), axis=0)
         drifted = np.abs(moved) > DRIFT
         self._drifted = bool(drifted[~np.isnan(moved)].mean() > DRIFTED)
-        # What speaks of a fault does not become normal because it grows slowly.
-        self.drift = np.where(drifted & ~speaking(), moved, np.float32(0)).astype(np.float32)
+        # What speaks of a fault does not become normal because it grows slowly; amounts are followed closer.
+        self.drift = np.where(drifted & ~speaking() & ~amount_levels(), moved, np.float32(0)).astype(np.float32)
 
     def _ask(self, adopt: int) -> None:
         rows = tuple(sorted(self.rows.values(), key=lambda each: each.start))
@@ -277,6 +306,14 @@ class Learner:
         if self.baseline is not None and model_slot(version) == model_slot(self.baseline.version):
             version += 1
         self.due = Due(self._fitter(rows, version, self.settings), version, adopt, rows)
+
+
+def _shift(arrays: Mapping[str, NDArray[Any]]) -> Singles | None:
+    if "shift" not in arrays:
+        return None
+    shift = np.zeros(len(feature_table()), np.float32)
+    shift[arrays["shifted"]] = arrays["shift"]
+    return shift
 
 
 def _described(baseline: Baseline, host: str, rows: Sequence[Row]) -> StateRecord:

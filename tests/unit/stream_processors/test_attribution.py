@@ -10,6 +10,7 @@ import pytest
 
 from schemas.records import Telemetry
 from schemas.settings import PipelineSettings
+from stream_processors.amounts import settled
 from stream_processors.attribution import (
     EVIDENCE_ROWS,
     USUAL,
@@ -18,7 +19,6 @@ from stream_processors.attribution import (
     examine,
     merged,
     only_of,
-    settled,
     stands_out,
 )
 from stream_processors.baseline import Baseline
