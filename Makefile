@@ -23,9 +23,10 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# What needs no services of its own runs on all cores; services want the machine for themselves.
+# What needs no services runs on all cores, what waits for services two files at a time; what is timed runs alone.
 test: check
 	$(BIN)/pytest --numprocesses auto --dist worksteal tests/unit tests/simulated
+	$(BIN)/pytest --numprocesses 2 --dist loadfile tests/landing
 	$(BIN)/pytest tests/integration
 
 bench: setup

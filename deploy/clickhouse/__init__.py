@@ -12,5 +12,5 @@ outside `engine`, since one process alone may own a directory.
 - `http` ties them together, `server` starts and stops the whole.
 
 To add a part of the HTTP interface: read its parameter in `request`, act on it in `http`, and show with a stock
-client in `tests/integration/test_clickhouse_server.py` that it behaves as a server does.
+client in `tests/landing/test_clickhouse_server.py` that it behaves as a server does.
 """

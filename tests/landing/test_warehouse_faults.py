@@ -34,8 +34,8 @@ from schemas.records import StateRecord, Telemetry
 from schemas.topics import ANOMALIES, MODELS, TELEMETRY, VERDICTS, topic_table
 from schemas.versions import published
 from tests.clickhouse_fixture import ClickHouseProcess, MakeClickHouse
-from tests.integration.test_warehouse import Bench, Stream, metrics_in, terminate, wait_for
 from tests.kafka_fixture import local_kafka
+from tests.landing.test_warehouse import Bench, Stream, metrics_in, terminate, wait_for
 from tests.synthetic import SUBSYSTEMS, second
 from tests.unit.sinks.examples import episode, verdict
 

@@ -31,8 +31,8 @@ from sinks.warehouse.migrate import Layout, apply, migrations
 from sinks.warehouse.rollups import HOUR, MINUTE, roll_up
 from sinks.warehouse.store import Store
 from tests.clickhouse_fixture import ClickHouseProcess
-from tests.integration.test_warehouse import Bench, Stream, wait_for
 from tests.kafka_fixture import local_kafka
+from tests.landing.test_warehouse import Bench, Stream, wait_for
 
 pytestmark = pytest.mark.stack
 
