@@ -95,6 +95,8 @@ def test_versions_are_shown_pinned_rolled_back_and_unpinned(broker: LocalKafka, 
     publish(broker.bootstrap, run([HOST, "gpu-002"], 90))
     newest = versions(broker, range(85, 88))[-1]
     assert newest >= 2
+    # Verdicts and state are of different topics, so a verdict may be read before the state that goes with it.
+    eventually(lambda: held(say)["using"] == newest, f"version {newest} in use")
     shown = held(say)
     assert (shown["state"], shown["using"], shown["pinned"]) == ("learning", newest, None)
     assert [model["version"] for model in shown["models"]] == [newest, newest - 1]
