@@ -68,13 +68,17 @@ def start(broker: LocalKafka, tmp_path: Path) -> Iterator[Start]:
 
 
 def versions(broker: LocalKafka, seconds: range) -> list[int]:
-    """Versions that scored the windows that begin in these seconds, each once, in order, when all are there."""
+    """Versions that scored the windows of HOST that begin in these seconds, each once, in order, when all are there."""
     found: dict[int, int] = {}
 
     def complete() -> bool:
         found.clear()
         found.update(
-            {v.window_start_ns // 10**9 - START: v.model_version for v in read_all(broker.bootstrap, VERDICTS, Verdict)}
+            {
+                v.window_start_ns // 10**9 - START: v.model_version
+                for v in read_all(broker.bootstrap, VERDICTS, Verdict)
+                if v.host == HOST
+            }
         )
         return set(seconds) <= set(found)
 
@@ -96,7 +100,7 @@ def test_versions_are_shown_pinned_rolled_back_and_unpinned(broker: LocalKafka, 
     newest = versions(broker, range(85, 88))[-1]
     assert newest >= 2
     # Verdicts and state are of different topics, so a verdict may be read before the state that goes with it.
-    eventually(lambda: held(say)["using"] == newest, f"version {newest} in use")
+    eventually(lambda: held(say)["using"] == newest, f"version {newest} in use", 30)
     shown = held(say)
     assert (shown["state"], shown["using"], shown["pinned"]) == ("learning", newest, None)
     assert [model["version"] for model in shown["models"]] == [newest, newest - 1]
