@@ -16,7 +16,7 @@ from stream_processors.amounts import settled
 from stream_processors.baseline import Baseline
 from stream_processors.causes import causes, fits
 from stream_processors.families import family
-from stream_processors.features import feature_table
+from stream_processors.features import by_metric, feature_table
 from stream_processors.moves import Moves, metric_index, moves
 from stream_processors.scaling import CLIP
 from stream_processors.seconds import Singles
@@ -85,7 +85,7 @@ def attribute(deviations: Singles, strangeness: Mapping[str, float]) -> Attribut
     sees it, times the sum of its STRONGEST heaviest metrics. So a subsystem counts by what is new in it, not by what
     has been a little off for long.
     """
-    weights = _weights(_by_metric(deviations))
+    weights = _weights(by_metric(deviations))
     totals = {name: strange * _strongest(weights[_of(name)]) for name, strange in strangeness.items()}
     whole = sum(totals.values())
     if whole <= 0:
@@ -122,15 +122,15 @@ def examine(
     strange; `happened` is what the host's events tell of.
     """
     table = feature_table()
-    by_metric = _by_metric(deviations)
-    strange = tuple(table.metrics[index].name for index in np.flatnonzero(by_metric > USUAL).tolist())
+    largest = by_metric(deviations)
+    strange = tuple(table.metrics[index].name for index in np.flatnonzero(largest > USUAL).tolist())
     what = moves(features, deviations, baseline, window)
     fit = fits(what, happened)
     likely = sorted(fit, key=lambda name: -fit[name])[:LIKELY]
     index = metric_index()
     cited = [index[name] for cause in likely for name in causes()[cause].metrics]
     shares = contributions(deviations, baseline, strangeness)
-    rows = _rows(_chosen(by_metric, cited), features, deviations, baseline, what=what, shares=shares)
+    rows = _rows(_chosen(largest, cited), features, deviations, baseline, what=what, shares=shares)
     return Finding(strange, rows, fit, settled(deviations))
 
 
@@ -204,14 +204,6 @@ def _chosen(by_metric: Singles, cited: Iterable[int]) -> list[int]:
         heads.setdefault(feature_table().metrics[metric].subsystem, metric)
     wanted |= set(heads.values())
     return [metric for metric in ranked if metric in wanted]
-
-
-def _by_metric(deviations: Singles) -> Singles:
-    """Largest absolute deviation over the features of each metric, (metrics,)."""
-    table = feature_table()
-    largest = np.zeros(len(table.metrics), dtype=np.float32)
-    np.maximum.at(largest, table.metric_of, np.abs(np.nan_to_num(deviations, nan=0.0)))
-    return largest
 
 
 def _weights(by_metric: Singles) -> Singles:

@@ -198,9 +198,11 @@ class Baseline:
         )
 
 
-def severity(strangeness: Mapping[str, float]) -> float:
-    """Severity of a window: -log10 of the chance that an ordinary one is as strange in any subsystem (Bonferroni)."""
-    return max(0.0, max(strangeness.values()) - log10(len(strangeness)))
+def severity(strangeness: Mapping[str, float], subsystems: int) -> float:
+    """Severity of a window that is so strange: -log10 of the chance that an ordinary one is in any of the host's
+    `subsystems` (Bonferroni).
+    """
+    return max(0.0, max(strangeness.values()) - log10(subsystems))
 
 
 def _rounded(levels: Singles, place: Place) -> Singles:

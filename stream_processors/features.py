@@ -297,6 +297,14 @@ def smallest_scales(matrix: Singles) -> Floats:
     return np.maximum(table.floors, table.memory_shares * float(np.nanmedian(total)))
 
 
+def by_metric(deviations: Singles) -> Singles:
+    """Largest absolute deviation over the features of each metric, (metrics,)."""
+    table = feature_table()
+    largest = np.zeros(len(table.metrics), dtype=np.float32)
+    np.maximum.at(largest, table.metric_of, np.abs(np.nan_to_num(deviations, nan=0.0)))
+    return largest
+
+
 def _feature(subsystem: str, series: Series, kind: str) -> Feature:
     return Feature(subsystem, series.metric, series.summary, kind)
 

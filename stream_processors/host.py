@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from math import log10
 from typing import Final
 
 from schemas.records import Episode, Event, StateRecord, Telemetry, Verdict
@@ -333,7 +332,7 @@ class Host:
         assert self.baseline is not None
         scores, strangeness = self.baseline.score(deviations)
         votes = sum(score.vote for score in scores)
-        severe = severity(strangeness)
+        severe = severity(strangeness, len(strangeness))
         telling = (votes > 0 or severe >= self.settings.close_severity) and stands_out(deviations)
         # What is left of something that is over is another level, to be learnt: nothing begins with it.
         begins = telling and (bool(self.following.open) or not settled(deviations))
@@ -362,7 +361,7 @@ class Host:
         if not shown or self.baseline is None:
             return Sight(0.0, {}, Finding())
         part = deviations if len(shown) == len(strangeness) else only_of(deviations, seen)
-        severe = max(0.0, max(shown.values()) - log10(len(strangeness)))
+        severe = severity(shown, len(strangeness))
         if not stands_out(part):
             return Sight(severe, {}, Finding())
         finding = examine(features, part, self.baseline, window, strangeness=shown, happened=self._happened(window))

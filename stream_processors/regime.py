@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.catalogue import Metric
-from stream_processors.features import RARE_METRICS, RARE_UNITS, feature_table
+from stream_processors.features import RARE_METRICS, RARE_UNITS, by_metric, feature_table
 from stream_processors.seconds import Singles
 
 USUAL: Final = 4.0
@@ -269,14 +269,12 @@ class Regimes:
         """Of the deviations (len(feature_table()),) of a window that is changed from `second` on, those that the change
         does not account for, the others as 0; None while it is not known what it moves.
         """
-        table = feature_table()
-        sizes = np.zeros(len(table.metrics), dtype=np.float32)
-        np.maximum.at(sizes, table.metric_of, np.abs(np.nan_to_num(deviations, nan=0.0)))
+        sizes = by_metric(deviations)
         if self.moves is None or second - self.begun <= ADJUST_S:
             self.moves = sizes if self.moves is None else np.maximum(self.moves, sizes)
             return None
         fresh = sizes > FRESH * np.maximum(self.moves, USUAL / FRESH)
-        return np.where(fresh[table.metric_of], deviations, np.float32(0)).astype(np.float32)
+        return np.where(fresh[feature_table().metric_of], deviations, np.float32(0)).astype(np.float32)
 
     @property
     def changing(self) -> bool:

@@ -7,22 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from producers.fleet.jobs import Timing
 from producers.fleet.profiles import Profile, profiles
 from producers.fleet.schedule import Schedule, SimulatedHost
 from producers.fleet.simulation import Fleet
 from schemas.codec import encode
 from tests import synthetic
+from tests.simulated.test_case_studies import STEADY
 
-STEADY: Final = Timing(
-    job_minutes=(600.0, 601.0),
-    gap_seconds=(15.0, 60.0),
-    start_seconds=(1.0, 1.1),
-    checkpoint_every_seconds=(3000.0, 3001.0),
-    checkpoint_seconds=(6.0, 7.0),
-    evaluate_every=3,
-    evaluate_seconds=(15.0, 16.0),
-)
 SETTLE_S: Final = 20
 Messages = Iterator[list[bytes]]
 """Those of one second after the other, one message a subsystem."""
