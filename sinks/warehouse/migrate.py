@@ -17,6 +17,8 @@ from sinks.warehouse.store import Store, StoreError
 
 LOG: Final = logging.getLogger(__name__)
 _NAME: Final = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
+# Servers before 26.8 take the comment of a column only before its codec; the first migrations were published with it behind.
+_COMMENT_BEHIND: Final = re.compile(r"(CODEC\((?:[^()]|\([^()]*\))*\)) (COMMENT '(?:[^'\\]|\\.)*')")
 _RECORDS: Final = """
 CREATE TABLE IF NOT EXISTS ${database}.migrations_log ${on_cluster}
 (
@@ -92,6 +94,7 @@ def parse(file_name: str, text: str) -> Migration:
 
 
 def _statements(text: str) -> tuple[str, ...]:
+    text = _COMMENT_BEHIND.sub(r"\2 \1", text)
     return tuple(part.strip() for part in re.split(r";[ \t]*(?:\n|\Z)", text) if part.strip())
 
 

@@ -1,0 +1,331 @@
+"""What only a ClickHouse server has, on one: replicated tables on a cluster, users with grants, limits and quotas; and
+there the migrations and every query of the cookbook.
+
+    REVEAL_CLICKHOUSE=/usr/bin/clickhouse pytest tests/landing/test_server.py
+
+Skipped where there is no server; see tests/server_fixture.py.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.kafka.server import LocalKafka
+from deploy.kafka.topics import create_topics
+from schemas.settings import WarehouseSettings
+from schemas.topics import TELEMETRY, topic_table
+from sinks.warehouse.migrate import Layout, apply, apply_retention, migrations, recorded, retention, revert
+from sinks.warehouse.preset import presets
+from sinks.warehouse.store import Store, StoreError
+from tests.cookbook import PAGE, Run, answer, block, fill, markers, simulate
+from tests.landing.test_query import assert_alike
+from tests.landing.test_warehouse import Bench, terminate
+from tests.server_fixture import CLUSTER, Server, replicas, server
+from tests.synthetic import SUBSYSTEMS, second
+
+__all__ = ["replicas", "server"]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+
+ANALYST = PAGE.parents[1] / "deploy" / "clickhouse-analyst.sql"
+PASSWORD = "correct horse"
+PLACES = list(markers(PAGE.read_text(encoding="utf-8")))
+ACCESS_DENIED, READONLY, TOO_MANY_ROWS, TOO_MANY_RESULT_ROWS, QUOTA, CONSTRAINT = 497, 164, 158, 396, 201, 452
+
+
+@dataclass
+class Place:
+    """Where tables are: the store that the sink writes to, the nodes that have them, the name of the cluster."""
+
+    store: Store
+    nodes: Sequence[Server]
+    cluster: str
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(self.store.database, self.cluster)
+
+    def ask(self, node: Server, sql: str) -> list[tuple[Any, ...]]:
+        """Rows of a query on one node, which first has what its replicas have."""
+        store = node.store(self.store.database)
+        try:
+            if self.cluster:
+                sync(store)
+            return [tuple(row) for row in store.query(sql, {"name": store.database}, database=store.database).rows]
+        finally:
+            store.close()
+
+    def shape(self, node: Server) -> list[tuple[Any, ...]]:
+        """Columns of all tables and views, with the engines, keys and retention."""
+        return self.ask(
+            node,
+            "SELECT c.table, c.position, c.name, c.type, c.default_expression, c.comment, replaceOne(t.engine, "
+            "'Replicated', ''), t.partition_key, t.sorting_key, extract(t.create_table_query, 'TTL (.*?) SETTINGS') "
+            "FROM system.columns AS c JOIN system.tables AS t ON t.database = c.database AND t.name = c.table "
+            "WHERE c.database = {name:String} ORDER BY c.table, c.position",
+        )
+
+
+def sync(store: Store) -> None:
+    """Wait until a replica has all rows of the others."""
+    tables = store.query(
+        "SELECT table FROM system.replicas WHERE database = {name:String}", {"name": store.database}
+    ).rows
+    for (table,) in tables:
+        store.command(f"SYSTEM SYNC REPLICA {store.database}.{table}")
+
+
+@pytest.fixture(params=["single", "cluster"])
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    """An empty database."""
+    name = f"t{uuid.uuid4().hex[:12]}"
+    if request.param == "single":
+        nodes, cluster = [request.getfixturevalue("server")], ""
+    else:
+        nodes, cluster = request.getfixturevalue("replicas"), CLUSTER
+    store = nodes[0].store(name, cluster)
+    yield Place(store, nodes, cluster)
+    store.command(f"DROP DATABASE IF EXISTS {name} {f'ON CLUSTER {cluster}' if cluster else ''} SYNC")
+    store.close()
+
+
+# Migrations
+
+
+def test_migrations_up_and_down(place: Place) -> None:
+    steps, store, layout = migrations(), place.store, place.layout
+    shapes = []
+    for count in range(1, len(steps) + 1):
+        assert apply(store, steps[:count], layout) == [steps[count - 1]]
+        shapes.append(place.shape(place.nodes[0]))
+    assert apply(store, steps, layout) == []
+    assert recorded(store, layout) == {step.number: step.checksum for step in steps}
+    for count in range(len(steps) - 1, 0, -1):
+        assert revert(store, steps, layout, down_to=count) == [steps[count]]
+        assert place.shape(place.nodes[0]) == shapes[count - 1]
+    assert revert(store, steps, layout) == [steps[0]]
+    for node in place.nodes:
+        assert place.ask(node, "SELECT name FROM system.tables WHERE database = {name:String}") == [("migrations_log",)]
+    assert apply(store, steps, layout) == list(steps)
+    days = retention(WarehouseSettings(verdict_days=3))
+    assert len(apply_retention(store, days, layout)) == len(days)
+    assert apply_retention(store, days, layout) == []
+    for node in place.nodes:
+        shape = place.shape(node)
+        assert shape == place.shape(place.nodes[0])
+        assert {row[-1] for row in shape if row[0] == "verdicts_log"} == {"toDateTime(stored) + toIntervalDay(3)"}
+
+
+def test_the_tables_of_a_cluster_are_those_of_a_single_node(server: Server, replicas: Sequence[Server]) -> None:
+    shapes = []
+    for nodes, cluster in (([server], ""), (replicas, CLUSTER)):
+        place = Place(nodes[0].store("alike", cluster), nodes, cluster)
+        apply(place.store, migrations(), place.layout)
+        shapes += [place.shape(node) for node in nodes]
+        engines = place.ask(nodes[-1], "SELECT DISTINCT engine FROM system.tables WHERE database = {name:String}")
+        assert sorted(engines) == [("ReplicatedReplacingMergeTree" if cluster else "ReplacingMergeTree",), ("View",)]
+        place.store.close()
+    assert shapes[0] == shapes[1] == shapes[2]
+
+
+# The cookbook, and rows from Kafka
+
+
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return simulate()
+
+
+def test_every_query_of_the_page_gives_what_the_page_shows(place: Place, run: Run) -> None:
+    fill(place.store, run)
+    for node in place.nodes:
+        store = node.store(place.store.database)
+        if place.cluster:
+            sync(store)
+        assert sorted(name for name, *_ in PLACES) == list(presets())
+        for name, options, told in PLACES:
+            assert_alike(block(store, name, options), told)
+        store.close()
+
+
+def test_rows_of_kafka_are_on_both_replicas_although_one_was_away(
+    replicas: Sequence[Server], kafka: LocalKafka, tmp_path: Path
+) -> None:
+    create_topics({"bootstrap.servers": kafka.bootstrap}, topic_table(2))
+    first, other = replicas
+    bench = Bench(kafka, first, tmp_path, more={"REVEAL_CLICKHOUSE_CLUSTER": CLUSTER})
+    records = [second(bench.host(), name, index) for index in range(6) for name in SUBSYSTEMS]
+    try:
+        sink = bench.start()
+        half = len(records) // 2
+        for record in records[:half]:
+            bench.send(TELEMETRY[record.subsystem], record)
+        bench.flush()
+        bench.expect({"batches": half})
+        other.kill()
+        for record in records[half:]:
+            bench.send(TELEMETRY[record.subsystem], record)
+        bench.flush()
+        bench.expect({"batches": len(records)})
+        assert terminate(sink) == 0
+        # A sink that starts while a replica is away has nothing to ask of it.
+        sink = bench.start()
+        for record in records:
+            bench.send(TELEMETRY[record.subsystem], record)
+        bench.send(TELEMETRY["cpu"], second(bench.host(), "cpu", 99))
+        bench.flush()
+        bench.expect({"batches": len(records) + 1})
+        assert terminate(sink) == 0
+        other.start()
+        store = other.store(bench.name)
+        sync(store)
+        found = store.query("SELECT count(), uniqExact(subsystem) FROM batches", database=bench.name).rows
+        assert [tuple(row) for row in found] == [(len(records) + 1, len(SUBSYSTEMS))]
+        store.close()
+    finally:
+        bench.close()
+        other.start()
+
+
+# People who only ask
+
+
+def on_cluster(script: str) -> str:
+    """The script as its comment says for a cluster."""
+    script = re.sub(r"(IF NOT EXISTS \w+)", rf"\1 ON CLUSTER {CLUSTER}", script)
+    return re.sub(r"^GRANT", f"GRANT ON CLUSTER {CLUSTER}", script, flags=re.MULTILINE)
+
+
+@pytest.fixture(scope="module", params=["single", "cluster"])
+def analyst(request: pytest.FixtureRequest, run: Run) -> Iterator[tuple[Server, Store]]:
+    """A node, and the analyst's connection to it; on a cluster it is not the node that was told of him."""
+    nodes, script = [request.getfixturevalue("server")], ANALYST.read_text()
+    cluster = ""
+    if request.param == "cluster":
+        nodes, script, cluster = request.getfixturevalue("replicas"), on_cluster(script), CLUSTER
+    admin = nodes[0].store("reveal", cluster)
+    fill(admin, run)
+    done = nodes[0].client("--multiquery", f"--param_password={PASSWORD}", script=script)
+    assert done.returncode == 0, done.stderr
+    sync(nodes[-1].store("reveal"))
+    store = nodes[-1].store("reveal", username="analyst", password=PASSWORD)
+    yield nodes[-1], store
+    store.close()
+    admin.close()
+
+
+def code(store: Store, sql: str) -> int | None:
+    """The number of the error that a statement ends with, None if it works."""
+    try:
+        store.query(sql)
+    except StoreError as error:
+        assert error.code is not None, error
+        return error.code
+    return None
+
+
+def test_an_analyst_asks_all_queries(analyst: tuple[Server, Store]) -> None:
+    for name, options, told in PLACES:
+        columns, rows = answer(analyst[1], presets()[name], options)
+        assert columns
+        assert rows
+        assert_alike(block(analyst[1], name, options), told)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "INSERT INTO reveal.dead_letters_log (topic) VALUES ('x')",
+        "ALTER TABLE reveal.verdicts_log DELETE WHERE 1",
+        "TRUNCATE TABLE reveal.verdicts_log",
+        "DROP VIEW reveal.anomalies",
+        "CREATE TABLE reveal.mine (x Int8) ENGINE = MergeTree ORDER BY x",
+        "CREATE TEMPORARY TABLE mine (x Int8)",
+        "CREATE USER other",
+        "GRANT SELECT ON *.* TO analyst",
+        "OPTIMIZE TABLE reveal.verdicts_log FINAL",
+        "SYSTEM STOP MERGES",
+        "KILL QUERY WHERE 1",
+        "SELECT * FROM url('http://127.0.0.1:1/', CSV, 'x String')",
+        "SELECT * FROM file('x.csv', CSV, 'x String')",
+        "SELECT * FROM remote('127.0.0.1', system.one)",
+        "SELECT * FROM other.secret",
+        "SELECT * FROM system.users",
+        "SELECT * FROM system.query_log",
+    ],
+)
+def test_an_analyst_does_nothing_else(analyst: tuple[Server, Store], sql: str) -> None:
+    node, store = analyst
+    admin = node.store("other")
+    admin.command("CREATE DATABASE IF NOT EXISTS other")
+    admin.command("CREATE TABLE IF NOT EXISTS other.secret (x Int8) ENGINE = MergeTree ORDER BY x")
+    admin.close()
+    assert code(store, sql) in (ACCESS_DENIED, READONLY)
+
+
+BOUNDS = ("max_execution_time", "max_result_rows", "max_rows_to_read", "max_memory_usage", "max_threads")
+
+
+def test_an_analyst_has_limits(analyst: tuple[Server, Store]) -> None:
+    _, store = analyst
+    rows = "SELECT number FROM system.numbers LIMIT"
+    assert code(store, f"{rows} 1000000") is None
+    assert code(store, f"{rows} 1000001") == TOO_MANY_RESULT_ROWS
+    assert code(store, f"{rows} 1000001 SETTINGS max_result_rows = 2000000") is None
+    read = "SELECT sum(mean) FROM reveal.telemetry_log SETTINGS max_rows_to_read"
+    assert code(store, f"{read} = 1000") == TOO_MANY_ROWS
+    assert code(store, f"{read} = 1000000") is None
+    values = store.query(f"SELECT name, value FROM system.settings WHERE name IN {(*BOUNDS, 'readonly', 'priority')}")
+    assert {name: int(value) for name, value in values.rows} == {
+        "max_execution_time": 60,
+        "max_result_rows": 1_000_000,
+        "max_rows_to_read": 5_000_000_000,
+        "max_memory_usage": 8_000_000_000,
+        "max_threads": 8,
+        "readonly": 2,
+        "priority": 10,
+    }
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_an_analyst_cannot_lift_a_limit(analyst: tuple[Server, Store], name: str) -> None:
+    most = re.search(rf"{name} = .*MAX (\d+)", ANALYST.read_text())
+    assert most is not None
+    assert code(analyst[1], f"SELECT 1 SETTINGS {name} = {most[1]}") is None
+    assert code(analyst[1], f"SELECT 1 SETTINGS {name} = {int(most[1]) + 1}") == CONSTRAINT
+    # 0 is how ClickHouse says: no limit.
+    assert code(analyst[1], f"SELECT 1 SETTINGS {name} = 0") == CONSTRAINT
+
+
+@pytest.mark.parametrize("setting", ["readonly = 0", "allow_ddl = 1", "priority = 0"])
+def test_an_analyst_stays_what_he_is(analyst: tuple[Server, Store], setting: str) -> None:
+    assert code(analyst[1], f"SELECT 1 SETTINGS {setting}") in (READONLY, CONSTRAINT)
+
+
+def test_an_analyst_has_a_quota_of_his_own(analyst: tuple[Server, Store]) -> None:
+    node, store = analyst
+    admin = node.store("reveal")
+    given = "SELECT max_queries, max_read_rows, max_execution_time FROM system.quota_limits WHERE quota_name = 'reveal_analyst'"
+    assert [tuple(row) for row in admin.query(given).rows] == [(2000, 100_000_000_000, 1800.0)]
+    admin.command("CREATE USER IF NOT EXISTS second IDENTIFIED WITH no_password DEFAULT ROLE reveal_analyst")
+    admin.command("GRANT reveal_analyst TO second")
+    admin.command("ALTER QUOTA reveal_analyst FOR INTERVAL 1 hour MAX queries = 1")
+    another = node.store("reveal", username="second")
+    try:
+        assert code(store, "SELECT 1") == QUOTA
+        # What one used up is not taken from another; a client asks some things of its own at its start.
+        admin.command("ALTER QUOTA reveal_analyst FOR INTERVAL 1 hour MAX queries = 50")
+        assert code(another, "SELECT 1") is None
+        assert [code(another, "SELECT 1") for _ in range(50)][-1] == QUOTA
+        assert code(store, "SELECT 1") is None
+    finally:
+        admin.command("ALTER QUOTA reveal_analyst FOR INTERVAL 1 hour MAX queries = 2000")
+        admin.command("DROP USER second")
+        another.close()
+        admin.close()
