@@ -19,6 +19,9 @@ LOG: Final = logging.getLogger(__name__)
 _NAME: Final = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
 # Servers before 26.8 take the comment of a column only before its codec; the first migrations were published with it behind.
 _COMMENT_BEHIND: Final = re.compile(r"(CODEC\((?:[^()]|\([^()]*\))*\)) (COMMENT '(?:[^'\\]|\\.)*')")
+_ABSENT: Final = (60, 81)
+"""ClickHouse's numbers for: no such table, no such database."""
+AGAIN_S: Final = 2.0
 _RECORDS: Final = """
 CREATE TABLE IF NOT EXISTS ${database}.migrations_log ${on_cluster}
 (
@@ -115,20 +118,22 @@ def apply(store: Database, steps: Sequence[Migration], layout: Layout) -> list[M
     Each statement can be run twice and a step is recorded after its last one, so a crash in between costs nothing:
     the step is run again. Raises MigrationError, before anything is changed, for a step edited after it was applied.
     """
-    store.command(layout.render("CREATE DATABASE IF NOT EXISTS ${database} ${on_cluster}"))
-    store.command(layout.render(_RECORDS))
-    applied = recorded(store, layout)
+    applied = _begun(store, layout)
     for step in steps:
         if applied.get(step.number, step.checksum) != step.checksum:
             raise MigrationError(
                 f"migration {step.number:04d}_{step.name} was edited after it was applied to database "
                 f"{store.database}: restore the file, and put the change into a new migration"
             )
-    done = [step for step in steps if step.number not in applied]
-    for step in done:
+    done = []
+    for step in steps:
+        # Another sink may have done it meanwhile.
+        if step.number in applied or step.number in recorded(store, layout):
+            continue
         for statement in step.up:
             store.command(layout.render(statement))
         _record(store, layout, step, "up")
+        done.append(step)
     return done
 
 
@@ -149,8 +154,28 @@ def recorded(store: Database, layout: Layout) -> dict[int, str]:
     return {int(number): str(checksum) for number, checksum in store.query(layout.render(sql)).rows}
 
 
+def _begun(store: Database, layout: Layout) -> dict[int, str]:
+    """What is recorded. Nothing is told to a cluster where there is a record: it would wait for a node that is away."""
+    try:
+        return recorded(store, layout)
+    except StoreError as error:
+        if error.code not in _ABSENT:
+            raise
+    store.command(layout.render("CREATE DATABASE IF NOT EXISTS ${database} ${on_cluster}"))
+    store.command(layout.render(_RECORDS))
+    return recorded(store, layout)
+
+
 def _record(store: Database, layout: Layout, step: Migration, state: str) -> None:
     store.command(layout.render(_RECORD, number=step.number, name=step.name, checksum=step.checksum, state=state))
+
+
+def _reached(store: Database, layout: Layout) -> int:
+    """How many steps are applied, by whomever; 0 where nobody can say."""
+    try:
+        return len(recorded(store, layout))
+    except StoreError:
+        return 0
 
 
 def retention(settings: WarehouseSettings) -> dict[str, int]:
@@ -200,10 +225,11 @@ def apply_retention(store: Database, days_of: Mapping[str, int], layout: Layout)
 def bring_up_to_date(store: Store, settings: WarehouseSettings, stop: threading.Event) -> bool:
     """Apply what is missing and the retention, trying until ClickHouse answers; False if told to stop before.
 
-    Raises MigrationError, also for a statement that ClickHouse refuses: trying again would not help.
+    Raises MigrationError, also for a statement that ClickHouse refuses twice while nobody gets any further: of two sinks
+    that begin at the same time one may stand in the way of the other.
     """
     layout = Layout(store.database, store.cluster)
-    pause, said = 0.1, False
+    pause, said, reached = 0.1, False, -1
     while not stop.is_set():
         try:
             for step in apply(store, migrations(), layout):
@@ -212,7 +238,11 @@ def bring_up_to_date(store: Store, settings: WarehouseSettings, stop: threading.
                 LOG.info("set the retention of %s", table)
         except StoreError as error:
             if not error.unreachable:
-                raise MigrationError(f"ClickHouse refuses a migration: {error}") from error
+                before, reached = reached, _reached(store, layout)
+                if reached == before:
+                    raise MigrationError(f"ClickHouse refuses a migration: {error}") from error
+                stop.wait(AGAIN_S)
+                continue
             if not said:
                 LOG.warning("waiting for ClickHouse: %s", error)
                 said = True
