@@ -2,9 +2,10 @@
 --
 --     clickhouse-client --multiquery --param_password='...' < deploy/clickhouse-analyst.sql
 --
--- Needs a user with ACCESS MANAGEMENT. On a cluster add ON CLUSTER name: behind the name of what is created, and right
--- behind GRANT. The database is `reveal`, as REVEAL_CLICKHOUSE_DATABASE says by default. A limit of 0 is none at all to
--- ClickHouse, hence the MIN. The quota is that of each user, not of all together.
+-- Needs a user with ACCESS MANAGEMENT. On a cluster run it on each node (ON CLUSTER would lose the password), or on one
+-- where users are replicated. The database is `reveal`, as REVEAL_CLICKHOUSE_DATABASE says by default.
+--
+-- To ClickHouse a limit of 0 is none at all, hence the MIN. The quota is that of each user, not of all together.
 
 CREATE SETTINGS PROFILE IF NOT EXISTS reveal_analyst SETTINGS
     readonly = 2 CONST,

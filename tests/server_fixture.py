@@ -105,7 +105,6 @@ class Server(ClickHouseProcess):
 
     def __init__(self, directory: Path, tcp: int, more: str = "") -> None:
         super().__init__(directory, {"CLICKHOUSE_WATCHDOG_ENABLE": "0"})
-        (self.port,) = free_ports(1)
         self.tcp = tcp
         self._program = program()
         directory.mkdir()
@@ -136,7 +135,7 @@ class Server(ClickHouseProcess):
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server alone."""
-    node = Server(tmp_path_factory.mktemp("server") / "0", *free_ports(1))
+    node = Server(tmp_path_factory.mktemp("server") / "0", free_ports(1)[0])
     with ExitStack() as closing:
         closing.callback(node.kill)
         yield node.start()

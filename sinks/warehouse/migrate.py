@@ -17,11 +17,10 @@ from sinks.warehouse.store import Store, StoreError
 
 LOG: Final = logging.getLogger(__name__)
 _NAME: Final = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
-# Servers before 26.8 take the comment of a column only before its codec; the first migrations were published with it behind.
+# Servers before 26.8 take the comment of a column only before its codec; some migrations were published with it behind.
 _COMMENT_BEHIND: Final = re.compile(r"(CODEC\((?:[^()]|\([^()]*\))*\)) (COMMENT '(?:[^'\\]|\\.)*')")
 _ABSENT: Final = (60, 81)
 """ClickHouse's numbers for: no such table, no such database."""
-AGAIN_S: Final = 2.0
 _RECORDS: Final = """
 CREATE TABLE IF NOT EXISTS ${database}.migrations_log ${on_cluster}
 (
@@ -116,7 +115,8 @@ def apply(store: Database, steps: Sequence[Migration], layout: Layout) -> list[M
     """Apply those of `steps` that the database lacks; which they were. Does nothing the second time.
 
     Each statement can be run twice and a step is recorded after its last one, so a crash in between costs nothing:
-    the step is run again. Raises MigrationError, before anything is changed, for a step edited after it was applied.
+    the step is run again; sinks that start at the same time may both run one. Raises MigrationError, before anything is
+    changed, for a step edited after it was applied.
     """
     applied = _begun(store, layout)
     for step in steps:
@@ -127,7 +127,7 @@ def apply(store: Database, steps: Sequence[Migration], layout: Layout) -> list[M
             )
     done = []
     for step in steps:
-        # Another sink may have done it meanwhile.
+        # Another sink may have done it meanwhile, and may have its views in use.
         if step.number in applied or step.number in recorded(store, layout):
             continue
         for statement in step.up:
@@ -168,14 +168,6 @@ def _begun(store: Database, layout: Layout) -> dict[int, str]:
 
 def _record(store: Database, layout: Layout, step: Migration, state: str) -> None:
     store.command(layout.render(_RECORD, number=step.number, name=step.name, checksum=step.checksum, state=state))
-
-
-def _reached(store: Database, layout: Layout) -> int:
-    """How many steps are applied, by whomever; 0 where nobody can say."""
-    try:
-        return len(recorded(store, layout))
-    except StoreError:
-        return 0
 
 
 def retention(settings: WarehouseSettings) -> dict[str, int]:
@@ -225,11 +217,10 @@ def apply_retention(store: Database, days_of: Mapping[str, int], layout: Layout)
 def bring_up_to_date(store: Store, settings: WarehouseSettings, stop: threading.Event) -> bool:
     """Apply what is missing and the retention, trying until ClickHouse answers; False if told to stop before.
 
-    Raises MigrationError, also for a statement that ClickHouse refuses twice while nobody gets any further: of two sinks
-    that begin at the same time one may stand in the way of the other.
+    Raises MigrationError, also for a statement that ClickHouse refuses: trying again would not help.
     """
     layout = Layout(store.database, store.cluster)
-    pause, said, reached = 0.1, False, -1
+    pause, said = 0.1, False
     while not stop.is_set():
         try:
             for step in apply(store, migrations(), layout):
@@ -238,11 +229,7 @@ def bring_up_to_date(store: Store, settings: WarehouseSettings, stop: threading.
                 LOG.info("set the retention of %s", table)
         except StoreError as error:
             if not error.unreachable:
-                before, reached = reached, _reached(store, layout)
-                if reached == before:
-                    raise MigrationError(f"ClickHouse refuses a migration: {error}") from error
-                stop.wait(AGAIN_S)
-                continue
+                raise MigrationError(f"ClickHouse refuses a migration: {error}") from error
             if not said:
                 LOG.warning("waiting for ClickHouse: %s", error)
                 said = True

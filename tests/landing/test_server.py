@@ -26,7 +26,7 @@ from sinks.warehouse.preset import presets
 from sinks.warehouse.store import Store, StoreError
 from tests.cookbook import PAGE, Run, answer, block, fill, markers, simulate
 from tests.landing.test_query import assert_alike
-from tests.landing.test_warehouse import Bench, terminate, wait_for
+from tests.landing.test_warehouse import Bench, columns_of, migrate_at_once, terminate, wait_for
 from tests.server_fixture import CLUSTER, Server, replicas, server
 from tests.synthetic import SUBSYSTEMS, second
 
@@ -36,7 +36,15 @@ pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 ANALYST = PAGE.parents[1] / "deploy" / "clickhouse-analyst.sql"
 PASSWORD = "correct horse"
 PLACES = list(markers(PAGE.read_text(encoding="utf-8")))
-ACCESS_DENIED, READONLY, TOO_MANY_ROWS, TOO_MANY_RESULT_ROWS, QUOTA, CONSTRAINT, NO_DDL = 497, 164, 158, 396, 201, 452, 392
+ACCESS_DENIED, READONLY, TOO_MANY_ROWS, TOO_MANY_RESULT_ROWS, QUOTA, CONSTRAINT, NO_DDL = (
+    497,
+    164,
+    158,
+    396,
+    201,
+    452,
+    392,
+)
 
 
 @dataclass
@@ -127,6 +135,14 @@ def test_migrations_up_and_down(place: Place) -> None:
         assert {row[-1] for row in shape if row[0] == "verdicts_log"} == {"toDateTime(stored) + toIntervalDay(3)"}
 
 
+def test_sinks_that_start_at_the_same_time_migrate_together(place: Place) -> None:
+    name, last = place.store.database, place.nodes[-1]
+    found = migrate_at_once([node.store(name, place.cluster) for node in (place.nodes[0], last, last)])
+    place.store.command(f"DROP DATABASE {name} {f'ON CLUSTER {place.cluster}' if place.cluster else ''} SYNC")
+    apply(place.store, migrations(), place.layout)
+    assert found == columns_of(place.store)
+
+
 def test_the_tables_of_a_cluster_are_those_of_a_single_node(server: Server, replicas: Sequence[Server]) -> None:
     shapes = []
     for nodes, cluster in (([server], ""), (replicas, CLUSTER)):
@@ -202,23 +218,17 @@ def test_rows_of_kafka_are_on_both_replicas_although_one_was_away(
 # People who only ask
 
 
-def on_cluster(script: str) -> str:
-    """The script as its comment says for a cluster."""
-    script = re.sub(r"(IF NOT EXISTS \w+)", rf"\1 ON CLUSTER {CLUSTER}", script)
-    return re.sub(r"^GRANT", f"GRANT ON CLUSTER {CLUSTER}", script, flags=re.MULTILINE)
-
-
 @pytest.fixture(scope="module", params=["single", "cluster"])
 def analyst(request: pytest.FixtureRequest, run: Run) -> Iterator[tuple[Server, Store]]:
-    """A node, and the analyst's connection to it; on a cluster it is not the node that was told of him."""
-    nodes, script = [request.getfixturevalue("server")], ANALYST.read_text()
-    cluster = ""
+    """A node, and the analyst's connection to it."""
+    nodes, cluster = [request.getfixturevalue("server")], ""
     if request.param == "cluster":
-        nodes, script, cluster = request.getfixturevalue("replicas"), on_cluster(script), CLUSTER
+        nodes, cluster = request.getfixturevalue("replicas"), CLUSTER
     admin = nodes[0].store("reveal", cluster)
     fill(admin, run)
-    done = nodes[0].client("--multiquery", f"--param_password={PASSWORD}", script=script)
-    assert done.returncode == 0, done.stderr
+    for node in nodes:
+        done = node.client("--multiquery", f"--param_password={PASSWORD}", script=ANALYST.read_text())
+        assert done.returncode == 0, done.stderr
     sync(nodes[-1].store("reveal"))
     store = nodes[-1].store("reveal", username="analyst", password=PASSWORD)
     yield nodes[-1], store
@@ -231,7 +241,8 @@ def code(store: Store, sql: str) -> int | None:
     try:
         store.query(sql)
     except StoreError as error:
-        assert error.code is not None, error
+        if error.code is None:
+            raise
         return error.code
     return None
 
@@ -315,7 +326,8 @@ def test_an_analyst_stays_what_he_is(analyst: tuple[Server, Store], setting: str
 def test_an_analyst_has_a_quota_of_his_own(analyst: tuple[Server, Store]) -> None:
     node, store = analyst
     admin = node.store("reveal")
-    given = "SELECT max_queries, max_read_rows, max_execution_time FROM system.quota_limits WHERE quota_name = 'reveal_analyst'"
+    bounds = "max_queries, max_read_rows, max_execution_time"
+    given = f"SELECT {bounds} FROM system.quota_limits WHERE quota_name = 'reveal_analyst'"
     assert [tuple(row) for row in admin.query(given).rows] == [(2000, 100_000_000_000, 1800.0)]
     admin.command("CREATE USER IF NOT EXISTS second IDENTIFIED WITH no_password DEFAULT ROLE reveal_analyst")
     admin.command("GRANT reveal_analyst TO second")
