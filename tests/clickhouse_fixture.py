@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -45,7 +46,7 @@ class ClickHouseProcess:
         here = ["--directory", str(self.directory), "--port", str(self.port)]
         return [sys.executable, "-m", "deploy.cli", "clickhouse", *here, *more]
 
-    def start(self) -> ClickHouseProcess:
+    def start(self) -> Self:
         """Returns when it answers a ping."""
         self.directory.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:

@@ -105,7 +105,7 @@ def fill(store: Store, run: Run) -> None:
     """A week of results, and telemetry with its sums of the last day, into the store's database. Rows are dated as if
     stored at once, so that every query gives the same at every time.
     """
-    apply(store, migrations(), Layout(store.database))
+    apply(store, migrations(), Layout(store.database, store.cluster))
     for days in DAYS:
         # Every third host had a quiet day.
         results = [result for result in run.results if days == 0 or (int(result.host[-4:]) + days) % 3]

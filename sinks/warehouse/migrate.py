@@ -17,6 +17,10 @@ from sinks.warehouse.store import Store, StoreError
 
 LOG: Final = logging.getLogger(__name__)
 _NAME: Final = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
+# Servers before 26.8 take the comment of a column only before its codec; some migrations were published with it behind.
+_COMMENT_BEHIND: Final = re.compile(r"(CODEC\((?:[^()]|\([^()]*\))*\)) (COMMENT '(?:[^'\\]|\\.)*')")
+_ABSENT: Final = (60, 81)
+"""ClickHouse's numbers for: no such table, no such database."""
 _RECORDS: Final = """
 CREATE TABLE IF NOT EXISTS ${database}.migrations_log ${on_cluster}
 (
@@ -92,6 +96,7 @@ def parse(file_name: str, text: str) -> Migration:
 
 
 def _statements(text: str) -> tuple[str, ...]:
+    text = _COMMENT_BEHIND.sub(r"\2 \1", text)
     return tuple(part.strip() for part in re.split(r";[ \t]*(?:\n|\Z)", text) if part.strip())
 
 
@@ -110,22 +115,25 @@ def apply(store: Database, steps: Sequence[Migration], layout: Layout) -> list[M
     """Apply those of `steps` that the database lacks; which they were. Does nothing the second time.
 
     Each statement can be run twice and a step is recorded after its last one, so a crash in between costs nothing:
-    the step is run again. Raises MigrationError, before anything is changed, for a step edited after it was applied.
+    the step is run again; sinks that start at the same time may both run one. Raises MigrationError, before anything is
+    changed, for a step edited after it was applied.
     """
-    store.command(layout.render("CREATE DATABASE IF NOT EXISTS ${database} ${on_cluster}"))
-    store.command(layout.render(_RECORDS))
-    applied = recorded(store, layout)
+    applied = _begun(store, layout)
     for step in steps:
         if applied.get(step.number, step.checksum) != step.checksum:
             raise MigrationError(
                 f"migration {step.number:04d}_{step.name} was edited after it was applied to database "
                 f"{store.database}: restore the file, and put the change into a new migration"
             )
-    done = [step for step in steps if step.number not in applied]
-    for step in done:
+    done = []
+    for step in steps:
+        # Another sink may have done it meanwhile, and may have its views in use.
+        if step.number in applied or step.number in recorded(store, layout):
+            continue
         for statement in step.up:
             store.command(layout.render(statement))
         _record(store, layout, step, "up")
+        done.append(step)
     return done
 
 
@@ -144,6 +152,18 @@ def recorded(store: Database, layout: Layout) -> dict[int, str]:
     """Checksums of the applied steps by number."""
     sql = "SELECT number, checksum FROM ${database}.migrations_log FINAL WHERE state = 'up'"
     return {int(number): str(checksum) for number, checksum in store.query(layout.render(sql)).rows}
+
+
+def _begun(store: Database, layout: Layout) -> dict[int, str]:
+    """What is recorded. Nothing is told to a cluster where there is a record: it would wait for a node that is away."""
+    try:
+        return recorded(store, layout)
+    except StoreError as error:
+        if error.code not in _ABSENT:
+            raise
+    store.command(layout.render("CREATE DATABASE IF NOT EXISTS ${database} ${on_cluster}"))
+    store.command(layout.render(_RECORDS))
+    return recorded(store, layout)
 
 
 def _record(store: Database, layout: Layout, step: Migration, state: str) -> None:

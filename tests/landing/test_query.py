@@ -158,6 +158,9 @@ def test_the_analyst_script_is_sql_that_the_engine_parses(clickhouse: ClickHouse
     text = (PAGE.parents[1] / "deploy" / "clickhouse-analyst.sql").read_text()
     statements = [part for part in re.sub(r"^--.*$", "", text, flags=re.MULTILINE).split(";") if part.strip()]
     assert len(statements) == 6
+    # A limit of 0 is none at all; of threads it is as many as there are processors.
+    unbounded = re.findall(r"(\w+) = \d+ MAX", text)
+    assert unbounded == ["max_threads"]
     store = Store(ClickHouseSettings(port=clickhouse.port))
     for statement in statements:
         # Parameters of identification are only for a server's client.

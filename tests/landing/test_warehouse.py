@@ -13,7 +13,8 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -33,6 +34,7 @@ from sinks.warehouse.migrate import (
     MigrationError,
     apply,
     apply_retention,
+    bring_up_to_date,
     migrations,
     recorded,
     retention,
@@ -194,6 +196,29 @@ def metrics_in(records: list[Telemetry]) -> int:
 # Migrations
 
 
+def columns_of(store: Store) -> list[tuple[Any, ...]]:
+    """All columns of the tables and views."""
+    sql = "SELECT table, name, type FROM system.columns WHERE database = {name:String} ORDER BY table, position"
+    return [tuple(row) for row in store.query(sql, {"name": store.database}).rows]
+
+
+def migrate_at_once(stores: Sequence[Store]) -> list[tuple[Any, ...]]:
+    """Bring one database up to date by each of the stores, all at the same time; its columns afterwards."""
+    begin = threading.Barrier(len(stores))
+
+    def migrate(store: Store) -> bool:
+        begin.wait(10)
+        return bring_up_to_date(store, WarehouseSettings(), threading.Event())
+
+    with ThreadPoolExecutor(len(stores)) as pool:
+        assert all(pool.map(migrate, stores))
+    assert set(recorded(stores[0], Layout(stores[0].database, stores[0].cluster))) == {m.number for m in migrations()}
+    columns = columns_of(stores[0])
+    for store in stores:
+        store.close()
+    return columns
+
+
 def test_migrations_up_again_down_and_up(bench: Bench) -> None:
     steps, layout = migrations(), Layout(bench.name)
     assert apply(bench.store, steps, layout) == list(steps)
@@ -245,6 +270,43 @@ def test_the_embedded_engine_parses_what_a_cluster_is_told(bench: Bench) -> None
             assert "ENGINE = ReplacingMergeTree" not in written
             replicated += "ENGINE = Replicated" in written
     assert replicated >= 15
+
+
+def test_sinks_that_start_at_the_same_time_migrate_together(bench: Bench) -> None:
+    apply(bench.store, migrations(), Layout(bench.name))
+    name = f"{bench.name}_together"
+    found = migrate_at_once([Store(replace(bench.settings, database=name)) for _ in range(3)])
+    bench.store.command(f"DROP DATABASE {name}")
+    assert found == columns_of(bench.store)
+
+
+def test_a_start_with_nothing_to_migrate_says_nothing_that_a_cluster_would_wait_for(bench: Bench) -> None:
+    class Mute(Store):
+        """Runs no statement."""
+
+        def command(self, sql: str) -> None:
+            raise AssertionError(sql)
+
+    assert bring_up_to_date(bench.store, WarehouseSettings(), threading.Event())
+    mute = Mute(bench.settings)
+    assert bring_up_to_date(mute, WarehouseSettings(), threading.Event())
+    mute.close()
+
+
+def test_a_step_that_another_sink_did_meanwhile_is_not_done_again(bench: Bench) -> None:
+    steps, layout = migrations(), Layout(bench.name)
+
+    class Slow(Store):
+        """Another sink does everything before the first table is made here."""
+
+        def command(self, sql: str) -> None:
+            if "telemetry_log" in sql and not recorded(bench.store, layout):
+                assert apply(bench.store, steps, layout) == list(steps)
+            super().command(sql)
+
+    slow = Slow(bench.settings)
+    assert apply(slow, steps, layout) == [steps[0]]
+    slow.close()
 
 
 def test_migrate_only_says_what_it_did(bench: Bench) -> None:
