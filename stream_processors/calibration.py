@@ -73,11 +73,8 @@ class Calibration:
     def _of(
         cls, ordered: Floats, chance: float, *, start: float, share: float, scale: float, shape: float
     ) -> Calibration:
-        if chance >= share:
-            threshold = _at(ordered, 1 - chance)
-        else:
-            # Few scores say little about a high percentile, so it is read off the tail, not off the largest of them.
-            threshold = start + scale * _quantile(chance / share, shape)
+        # Few scores say little about a high percentile, so it is read off the tail, not off the largest of them.
+        threshold = _at(ordered, 1 - chance) if chance >= share else start + scale * _quantile(chance / share, shape)
         return cls(ordered, threshold, start, share, scale, shape)
 
     def tail_probability(self, score: float) -> float:

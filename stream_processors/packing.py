@@ -60,12 +60,12 @@ class Packed:
 
     def values(self, scales: Singles) -> Singles:
         """The values (n,), to half a step or 0.05 %. Raises ValueError if they are more or fewer."""
-        there = np.flatnonzero(_flags(np.frombuffer(self.there, np.uint8), len(scales)))
+        there = _places(self.there, len(scales))
         data = np.frombuffer(self.data, np.uint8)
         moving, data = _split(data, len(there))
         places = np.flatnonzero(moving)
         large, data = _split(data, len(places))
-        count = np.count_nonzero(large)
+        count = int(np.count_nonzero(large))
         small = len(places) - count
         kind = _kind(len(data), small, count)
         steps = np.empty(len(places), np.float32)
@@ -90,6 +90,12 @@ class Packed:
 @lru_cache(maxsize=4096)
 def _shared(there: bytes) -> bytes:
     return there
+
+
+@lru_cache(maxsize=16)
+def _places(there: bytes, count: int) -> NDArray[np.intp]:
+    """Where of so many values those are that are there; rows of a host are unpacked together."""
+    return np.flatnonzero(_flags(np.frombuffer(there, np.uint8), count))
 
 
 def _bytes(bits: int) -> int:
