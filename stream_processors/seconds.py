@@ -406,12 +406,14 @@ def _with_gaps(samples: Floats, offsets: Floats) -> Floats:
     # What is there, one series after the other.
     n = count[there]
     start = np.cumsum(n) - n
+    owner = np.repeat(np.arange(len(there)), n)
     x, time = samples[taken, series], offsets[taken]
-    mean = np.add.reduceat(x, start) / n
-    gap = x - np.repeat(mean, n)
-    step = np.abs(np.diff(x, prepend=0.0))
+    mean = np.bincount(owner, x) / n
+    gap = x - mean[owner]
+    step = np.zeros_like(x)
+    np.abs(x[1:] - x[:-1], out=step[1:])
     step[start] = 0
-    sums = np.add.reduceat([time, time * time, time * x, step, gap * gap], start, axis=1)
+    sums = [np.bincount(owner, each) for each in (time, time * time, time * x, step, gap * gap)]
     low, high = np.minimum.reduceat(x, start), np.maximum.reduceat(x, start)
     stats[:, there] = (n, *sums, mean, low, high, x[start], x[start + n - 1])
     return stats
