@@ -19,7 +19,7 @@ from fastavro.schema import fingerprint, parse_schema, to_parsing_canonical_form
 from numpy.typing import NDArray
 
 from schemas.catalogue import SUBSYSTEMS, Metric, metrics_of, schema_text
-from schemas.matrices import KNOWN, Form, Matrices, columns, shared, side_by_side
+from schemas.matrices import KNOWN, Columns, Form, Matrices, columns, shared, side_by_side
 from schemas.records import (
     Alert,
     DeadLetter,
@@ -41,6 +41,8 @@ HEADER_BYTES: Final = 10
 MAX_COUNT: Final = 10_000
 MAX_SPAN_MS: Final = 60_000
 MAX_INSTANCES: Final = 65_536
+ALIKE: Final = 7
+"""So many more forms are remembered for a size."""
 REASONS: Final = (
     "empty",
     "not-avro",
@@ -64,6 +66,9 @@ RESULT_SCHEMAS: Final[Mapping[str, type]] = {
 Result = Verdict | Episode | DeadLetter | StateRecord | Event | Alert | Delivery | Feedback
 
 
+Instances = Mapping[str, tuple[str, ...]]
+
+
 class Rejected(Exception):
     """A message that cannot be used. `reason` is one of REASONS, `detail` says what exactly was wrong."""
 
@@ -76,7 +81,8 @@ class Rejected(Exception):
 @dataclass(frozen=True, slots=True)
 class Schema:
     """A current schema with its parsed form, its frame header and, for telemetry, its metrics, the schema of what comes
-    before them, and forms that messages had, by what is left of the body then.
+    before the instances, and what bodies went on with from there: instances, as they were written, and forms of
+    matrices, by the size of both together. A host sends the same second after second.
     """
 
     name: str
@@ -84,7 +90,8 @@ class Schema:
     header: bytes
     metrics: tuple[Metric, ...]
     head: dict[str, Any]
-    forms: dict[int, Form]
+    forms: dict[int, tuple[Form, ...]]
+    instances: dict[bytes, Instances]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,28 +141,42 @@ def decode(data: bytes | None) -> Record:
     if body.tell() != len(data):
         raise Rejected("unreadable-body", f"{writer.name}: {len(data) - body.tell()} bytes left over")
     if schema.metrics:
+        read = telemetry_from_avro(values, schema)
         if writer.current:
-            form = Form.of([values[metric.field] for metric in schema.metrics])
-            if len(schema.forms) >= KNOWN:
-                schema.forms.clear()
-            schema.forms[form.parts.size] = form
-        return telemetry_from_avro(values, schema)
+            _remember(data, schema, Form.of([values[metric.field] for metric in schema.metrics]), read.instances)
+        return read
     return _result(values, schema)
 
 
 def _quickly(data: bytes, body: io.BytesIO, schema: Schema) -> Telemetry | None:
-    """Telemetry in `data`, whose `body` is of a form that is known; None for any other."""
+    """Telemetry in `data`, whose `body` goes on as others did; None for any other."""
     try:
         head: Any = fastavro.schemaless_reader(body, schema.head, None)
     except Exception:  # whatever it is, who reads all of it says so
         head = None
     start = body.tell()
-    form = schema.forms.get(len(data) - start)
-    matrices = form.read(data, start) if form is not None and head is not None else None
-    if form is None or matrices is None:
-        body.seek(HEADER_BYTES)
-        return None
-    return _telemetry(head, schema, form.sizes, matrices)
+    if head is not None:
+        for form in schema.forms.get(len(data) - start, ()):
+            end = len(data) - form.parts.size
+            instances = schema.instances.get(data[start:end])
+            if instances is not None and (matrices := form.read(data, end)) is not None:
+                return _telemetry(head, instances, schema, form.sizes, matrices)
+    body.seek(HEADER_BYTES)
+    return None
+
+
+def _remember(data: bytes, schema: Schema, form: Form, instances: Instances) -> None:
+    """Remember how the body of sound telemetry in `data` goes on."""
+    body = io.BytesIO(data)
+    body.seek(HEADER_BYTES)
+    fastavro.schemaless_reader(body, schema.head, None)
+    start, end = body.tell(), len(data) - form.parts.size
+    for known, most in ((schema.forms, KNOWN), (schema.instances, 4 * KNOWN)):
+        if len(known) >= most:
+            known.clear()
+    alike = [each for each in schema.forms.get(len(data) - start, ()) if each.sizes != form.sizes]
+    schema.forms[len(data) - start] = (form, *alike[:ALIKE])
+    schema.instances[data[start:end]] = instances
 
 
 def decode_telemetry(data: bytes | None) -> Telemetry:
@@ -172,9 +193,10 @@ def current_schema(name: str) -> Schema:
     raw = json.loads(schema_text(name))
     metrics = tuple(metrics_of(name, raw)) if name in SUBSYSTEMS else ()
     before = raw["fields"][: len(raw["fields"]) - len(metrics)]
-    if any("metric" in field for field in before):
-        raise ValueError(f"schema {name}: metrics must come last")
-    return Schema(name, _parsed(raw), MARKER + schema_fingerprint(raw), metrics, _parsed({**raw, "fields": before}), {})
+    if any("metric" in field for field in before) or (metrics and before[-1]["name"] != "instances"):
+        raise ValueError(f"schema {name}: metrics must come last, and instances before them")
+    head = _parsed({**raw, "fields": before[:-1]})
+    return Schema(name, _parsed(raw), MARKER + schema_fingerprint(raw), metrics, head, {}, {})
 
 
 def schema_fingerprint(schema: Mapping[str, Any]) -> bytes:
@@ -236,15 +258,22 @@ def telemetry_from_avro(values: Mapping[str, Any], schema: Schema) -> Telemetry:
     """Telemetry in an Avro datum of the current schema. Raises Rejected as `decode` does."""
     fields = [values[metric.field] for metric in schema.metrics]
     sizes = tuple(None if field is None else len(field) for field in fields)
-    return _telemetry(values, schema, sizes, [field for field in fields if field is not None])
+    instances = {name: shared(tuple(names)) for name, names in values["instances"].items()}
+    for dimension, names in instances.items():
+        if len(names) > MAX_INSTANCES or len(set(names)) != len(names):
+            raise Rejected("wrong-dimensions", f"dimension {dimension} names {len(names)} instances, not all different")
+    return _telemetry(values, instances, schema, sizes, [field for field in fields if field is not None])
 
 
 def _telemetry(
-    values: Mapping[str, Any], schema: Schema, sizes: tuple[int | None, ...], matrices: Sequence[bytes]
+    values: Mapping[str, Any],
+    instances: Instances,
+    schema: Schema,
+    sizes: tuple[int | None, ...],
+    matrices: Sequence[bytes],
 ) -> Telemetry:
-    """Telemetry with these matrices, whose fields have these sizes; `values` are what comes before them."""
+    """Telemetry with these matrices, whose fields have these sizes; `values` are what comes before the instances."""
     count, period_ms = values["count"], values["period_ms"]
-    instances = {name: shared(tuple(names)) for name, names in values["instances"].items()}
     if not 1 <= count <= MAX_COUNT or period_ms < 1 or values["sequence"] < 0 or values["start_ns"] <= 0:
         detail = f"count {count}, period {period_ms} ms, sequence {values['sequence']}, start {values['start_ns']} ns"
         raise Rejected("wrong-dimensions", detail)
@@ -252,15 +281,12 @@ def _telemetry(
         raise Rejected("wrong-dimensions", f"{count} samples every {period_ms} ms span more than {MAX_SPAN_MS} ms")
     if not values["host"] or "\0" in values["host"]:
         raise Rejected("wrong-record", f"host name {values['host']!r}")
-    for dimension, names in instances.items():
-        if len(names) > MAX_INSTANCES or len(set(names)) != len(names):
-            raise Rejected("wrong-dimensions", f"dimension {dimension} names {len(names)} instances, not all different")
-    there, widths = _fitting(schema.name, sizes, count, tuple((name, len(names)) for name, names in instances.items()))
-    cells = side_by_side(matrices, count, widths)
+    there = _fitting(schema.name, sizes, count, tuple((name, len(names)) for name, names in instances.items()))
+    cells = side_by_side(matrices, count, there)
     flaws: tuple[str, ...] = ()
     infinite = np.isinf(cells)
-    if infinite.any():
-        counts = [(name, int(infinite[:, place].sum())) for name, place in columns(there, widths).places.items()]
+    if np.count_nonzero(infinite):
+        counts = [(name, int(infinite[:, place].sum())) for name, place in there.places.items()]
         flaws = tuple(f"{name}: {number} infinite values, taken as absent" for name, number in counts if number)
         cells[infinite] = np.nan
     return Telemetry(
@@ -272,7 +298,7 @@ def _telemetry(
         period_ms=period_ms,
         count=count,
         instances=instances,
-        metrics=Matrices(cells, columns(there, widths)),
+        metrics=Matrices(cells, there),
         dropped=values["dropped"],
         agent=values["agent"],
         flaws=flaws,
@@ -280,11 +306,9 @@ def _telemetry(
 
 
 @lru_cache(maxsize=KNOWN)
-def _fitting(
-    name: str, sizes: tuple[int | None, ...], count: int, instances: tuple[tuple[str, int], ...]
-) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """The metrics that are there, and how many instances each has. Raises Rejected where sizes (bytes of each field of
-    `name`) do not fit `count` samples of so many instances of each dimension.
+def _fitting(name: str, sizes: tuple[int | None, ...], count: int, instances: tuple[tuple[str, int], ...]) -> Columns:
+    """The columns of the metrics that are there. Raises Rejected where sizes (bytes of each field of `name`) do not fit
+    `count` samples of so many instances of each dimension.
     """
     widths: dict[str, int] = {}
     numbers = dict(instances)
@@ -296,7 +320,7 @@ def _fitting(
             detail = f"{metric.name}: {size} bytes for {count} samples of {width} instances of {metric.dimension}"
             raise Rejected("wrong-dimensions", detail)
         widths[metric.name] = width
-    return tuple(widths), tuple(widths.values())
+    return columns(tuple(widths), tuple(widths.values()))
 
 
 _NAMES: Final[Mapping[type, str]] = {kind: name for name, kind in RESULT_SCHEMAS.items()}

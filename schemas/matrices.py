@@ -117,18 +117,18 @@ def shared(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def side_by_side(matrices: Sequence[bytes], count: int, widths: tuple[int, ...]) -> Singles:
-    """Little-endian float32 matrices (count, width) as columns of one, (count, channels)."""
+def side_by_side(matrices: Sequence[bytes], count: int, columns: Columns) -> Singles:
+    """Little-endian float32 matrices (count, width) as these columns of one, (count, channels)."""
     cells = np.frombuffer(b"".join(matrices), dtype="<f4")
-    return np.asarray(cells.take(_turned(count, widths)), dtype=np.float32)
+    return np.asarray(cells.take(_turned(count, columns)), dtype=np.float32)
 
 
 @lru_cache(maxsize=KNOWN)
-def _turned(count: int, widths: tuple[int, ...]) -> Places:
+def _turned(count: int, columns: Columns) -> Places:
     """Where the cells of the rows of all matrices are when they lie one matrix after the other, (count, channels)."""
-    starts = [count * before for before in accumulate(widths, initial=0)]
     blocks = [
-        start + np.arange(count * width).reshape(count, width) for start, width in zip(starts, widths, strict=False)
+        count * start + np.arange(count * width).reshape(count, width)
+        for start, width in zip(columns.starts, columns.widths, strict=True)
     ]
     return np.concatenate(blocks, axis=1) if blocks else np.empty((count, 0), np.intp)
 

@@ -41,9 +41,15 @@ def amount_levels() -> NDArray[np.bool_]:
     )
 
 
+@cache
+def amount_places() -> NDArray[np.intp]:
+    """Positions of those features."""
+    return np.flatnonzero(amount_levels())
+
+
 def settled(deviations: Singles) -> bool:
     """Whether nothing is beyond USUAL but levels of amounts that lie elsewhere than they used to, and do not move: what
     is left of something that is over, such as memory that it had, or files that it read.
     """
-    strange = np.abs(np.nan_to_num(deviations, nan=0.0)) > USUAL
+    strange = np.abs(deviations) > USUAL
     return not bool((strange & ~amount_levels()).any())

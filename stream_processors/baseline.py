@@ -127,6 +127,16 @@ class Baseline:
         """(observed - expected) / scale of all features, NaN where either side lacks it."""
         return np.asarray((features - self.center) / self.scale, dtype=np.float32)
 
+    def median_deviations(self, matrix: Singles) -> Singles:
+        """Medians of the deviations of rows (n, len(feature_table())), NaN where a row or the model lacks one."""
+        known = np.flatnonzero(~np.isnan(self.center))
+        # Sorting so few rows is quicker than what numpy does for a median. Sorted, NaN comes last.
+        ordered = np.sort((matrix.take(known, axis=1) - self.center.take(known)) / self.scale.take(known), axis=0)
+        middle = (ordered[(len(matrix) - 1) // 2] + ordered[len(matrix) // 2]) / np.float32(2)
+        medians = np.full(len(self.center), np.nan, np.float32)
+        medians[known] = np.where(np.isnan(ordered[-1]), ordered[-1], middle)
+        return medians
+
     def score(self, deviations: Singles) -> tuple[tuple[DetectorScore, ...], Mapping[str, float]]:
         """What each detector says of a window with these deviations, and how strange each subsystem is: -log10 of the
         tail probability of all its detectors together. A feature that is absent counts as expected.

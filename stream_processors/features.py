@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final
 
 import numpy as np
@@ -26,6 +26,7 @@ from stream_processors.seconds import (
     SUM_TT,
     SUM_TX,
     Floats,
+    Lineup,
     N,
     Series,
     Statistics,
@@ -261,11 +262,16 @@ def window_features(stats: Statistics) -> Singles:
     level: mean; variability: standard deviation; trend: least-squares slope per second; roughness: mean absolute step
     between neighbouring samples.
     """
-    table = feature_table()
-    features = np.full(len(table), np.nan, dtype=np.float32)
+    features = np.full(len(feature_table()), np.nan, dtype=np.float32)
     described = describe(stats.values)
-    features[table.places.take(stats.lineup.columns, axis=1)] = [described[kind] for kind in FEATURES]
+    features[_places(stats.lineup)] = np.concatenate([described[kind] for kind in FEATURES], dtype=np.float32)
     return features
+
+
+@lru_cache(maxsize=64)
+def _places(lineup: Lineup) -> NDArray[np.intp]:
+    """Positions of the features of these series, kind after kind."""
+    return feature_table().places.take(lineup.columns, axis=1).ravel()
 
 
 def describe(values: Floats) -> dict[str, Floats]:

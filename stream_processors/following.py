@@ -116,7 +116,7 @@ class Following:
             if part.subsystem is not None and part.severity > most:
                 most, mine = part.severity, episode.id
         self._tidy()
-        return replace(verdict, episode=mine), told
+        return (verdict if mine is None else replace(verdict, episode=mine)), told
 
     def end(self, why: str, only: Callable[[Episode], bool] = lambda _: True) -> list[Episode]:
         """Close what is open, if `only` agrees, and say why."""

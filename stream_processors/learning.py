@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from schemas.records import StateRecord
 from schemas.settings import PipelineSettings
-from stream_processors.amounts import amount_levels
+from stream_processors.amounts import amount_levels, amount_places
 from stream_processors.baseline import Baseline
 from stream_processors.features import feature_table
 from stream_processors.fitting import Fit, Fitter
@@ -163,13 +163,17 @@ class Learner:
         """What is strange about a window with these `deviations`, now that it is over: without what lies elsewhere for
         some time and speaks of nothing, such as memory that was allocated. That is followed from window to window.
         """
-        amounts = amount_levels()
-        before = self.shift if self.shift is not None else np.zeros(len(deviations), np.float32)
-        there = np.where(amounts & ~np.isnan(deviations), deviations, before)
+        places, shift = amount_places(), self.shift
+        now = deviations.take(places)
+        before = shift.take(places) if shift is not None else np.zeros(len(places), np.float32)
+        there = np.where(np.isnan(now), before, now)
         after = before + np.float32(self.settings.step_s / SETTLE_S) * (there - before)
-        after = np.where(np.abs(after) > SETTLED, after, np.float32(0)).astype(np.float32)
-        self.shift = after if after.any() else None
-        return deviations - before
+        after[np.abs(after) <= SETTLED] = 0
+        self.shift = None
+        if np.count_nonzero(after):
+            self.shift = np.zeros(len(deviations), np.float32)
+            self.shift[places] = after
+        return deviations if shift is None else deviations - shift
 
     def waits_for(self, second: int) -> Fit | None:
         """The fit without which a window that starts at `second` cannot be judged."""
@@ -294,7 +298,7 @@ class Learner:
         # Those of a warm-up lie so close together that they say where the host was for a moment.
         if len(newest) < count or newest[-1].start - newest[0].start < (count - 1) * apart:
             return
-        moved = np.median(self.baseline.deviations(feature_matrix(newest)), axis=0)
+        moved = self.baseline.median_deviations(feature_matrix(newest))
         drifted = np.abs(moved) > DRIFT
         self._drifted = bool(drifted[~np.isnan(moved)].mean() > DRIFTED)
         # What speaks of a fault does not become normal because it grows slowly; amounts are followed closer.

@@ -49,26 +49,32 @@ class Packed:
         return cls(_shared(np.packbits(there).tobytes()), b"".join(part.tobytes() for part in parts))
 
     def check(self, size: int) -> None:
-        """Raises ValueError if these are not `size` values."""
-        self.values(np.ones(size, np.float32))
+        """Raises ValueError if these are not `size` values. Unpacks nothing: it is asked of all rows of all hosts when
+        a worker takes over.
+        """
+        there = _number(self.there, size)
+        moving = _number(self.data[: _bytes(there)], there)
+        data = self.data[_bytes(there) :]
+        large = _number(data[: _bytes(moving)], moving)
+        _kind(len(data) - _bytes(moving), moving - large, large)
 
     def values(self, scales: Singles) -> Singles:
         """The values (n,), to half a step or 0.05 %. Raises ValueError if they are more or fewer."""
-        there = _flags(np.frombuffer(self.there, np.uint8), len(scales))
+        there = _places(self.there, len(scales))
         data = np.frombuffer(self.data, np.uint8)
-        moving, data = _split(data, int(there.sum()))
-        large, data = _split(data, int(moving.sum()))
-        count = len(large) - int(large.sum())
-        kinds = {2 * (len(large) - count): "<f2", 4 * (len(large) - count): "<f4"}
-        if len(data) - count not in kinds:
-            raise ValueError(f"{len(data)} bytes for {count} small and {len(large) - count} large values")
-        steps = np.empty(len(large), np.float32)
-        steps[~large] = data[:count].view(np.int8)
-        steps[large] = data[count:].view(kinds[len(data) - count]) * np.float32(STEPS * RANGE)
-        whole = np.zeros(len(moving), np.float32)
-        whole[moving] = steps
+        moving, data = _split(data, len(there))
+        places = np.flatnonzero(moving)
+        large, data = _split(data, len(places))
+        count = int(np.count_nonzero(large))
+        small = len(places) - count
+        kind = _kind(len(data), small, count)
+        steps = np.empty(len(places), np.float32)
+        steps[~large] = data[:small].view(np.int8)
+        steps[large] = data[small:].view(kind) * np.float32(STEPS * RANGE)
+        whole = np.zeros(len(there), np.float32)
+        whole[places] = steps
         unpacked = np.full(len(scales), np.nan, np.float32)
-        unpacked[there] = whole * (scales[there] / np.float32(STEPS))
+        unpacked[there] = whole * (scales.take(there) / np.float32(STEPS))
         return unpacked
 
     def arrays(self, name: str) -> dict[str, NDArray[Any]]:
@@ -86,13 +92,40 @@ def _shared(there: bytes) -> bytes:
     return there
 
 
+@lru_cache(maxsize=16)
+def _places(there: bytes, count: int) -> NDArray[np.intp]:
+    """Where of so many values those are that are there; rows of a host are unpacked together."""
+    return np.flatnonzero(_flags(np.frombuffer(there, np.uint8), count))
+
+
+def _bytes(bits: int) -> int:
+    return -(-bits // 8)
+
+
+def _kind(size: int, small: int, large: int) -> str:
+    """Type of the large ones among so many values in `size` bytes."""
+    kinds = {small + 2 * large: "<f2", small + 4 * large: "<f4"}
+    if size not in kinds:
+        raise ValueError(f"{size} bytes for {small} small and {large} large values")
+    return kinds[size]
+
+
+def _number(data: bytes, count: int) -> int:
+    """How many of `count` bits are set."""
+    _fits(len(data), count)
+    return (int.from_bytes(data, "big") >> (-count % 8)).bit_count()
+
+
 def _split(data: NDArray[np.uint8], count: int) -> tuple[NDArray[np.bool_], NDArray[np.uint8]]:
     """`count` bits, and the bytes after them."""
-    size = -(-count // 8)
-    return _flags(data[:size], count), data[size:]
+    return _flags(data[: _bytes(count)], count), data[_bytes(count) :]
 
 
 def _flags(data: NDArray[np.uint8], count: int) -> NDArray[np.bool_]:
-    if len(data) != -(-count // 8):
-        raise ValueError(f"{len(data)} bytes do not hold {count} bits")
-    return np.unpackbits(data, count=count).astype(bool)
+    _fits(len(data), count)
+    return np.unpackbits(data, count=count).view(np.bool_)
+
+
+def _fits(size: int, count: int) -> None:
+    if size != _bytes(count):
+        raise ValueError(f"{size} bytes do not hold {count} bits")

@@ -119,21 +119,16 @@ class Plan:
 class Sweep:
     """How messages of several plans, side by side, are reduced.
 
-    wide            channels of metrics that have several
-    starts, widths  (metrics that have several,): first of them in `wide`, and how many
-    owner           (channels in `wide`,): which of those metrics a channel is of
-    flat            channels of the other metrics, which spread over nothing
-    order           (series,): where they are among the channels, the spreads of the flat ones, and the means, maxima
-                    and spreads of the others
-    lineup          of all
-    series          those of each message
-    channels        those of each message
+    wide      channels (instances, metrics) of metrics that have as many instances, more than one
+    flat      channels of the other metrics, which spread over nothing
+    order     (series,): where they are among the channels, the spreads of the flat ones, and the means, maxima and
+              spreads of each in `wide`
+    lineup    of all
+    series    those of each message
+    channels  those of each message
     """
 
-    wide: Places
-    starts: Places
-    widths: Places
-    owner: Places
+    wide: tuple[Places, ...]
     flat: Places
     order: Places
     lineup: Lineup
@@ -169,7 +164,7 @@ class Second:
     """One second of one subsystem.
 
     second     seconds since 1970-01-01 UTC
-    instances  names by dimension, without host
+    instances  names by dimension
     plan       what the channels of the samples are
     samples    or what is kept of them: Samples are reduced when somebody asks, alone or by `reduce_together`
     """
@@ -246,21 +241,23 @@ def _sweep(plans: tuple[Plan, ...]) -> Sweep:
     """The sweep over messages of these plans."""
     widths = np.concatenate([plan.columns.widths for plan in plans])
     first = np.cumsum(widths) - widths
-    several = widths > 1
-    flat, wide = first[~several], np.flatnonzero(np.repeat(several, widths))
+    flat = np.flatnonzero(widths == 1)
     # Where the mean, the maximum and the spread of each metric are.
-    channels, number = int(widths.sum()), int(several.sum())
     places = np.stack([first, first, np.zeros_like(first)])
-    places[2, ~several] = channels + np.arange(len(flat))
-    places[:, several] = channels + len(flat) + np.arange(len(SUMMARIES) * number).reshape(len(SUMMARIES), number)
+    end = int(widths.sum())
+    places[2, flat] = end + np.arange(len(flat))
+    end += len(flat)
+    wide: list[Places] = []
+    for width in np.unique(widths[widths > 1]):
+        alike = np.flatnonzero(widths == width)
+        wide.append(first[alike] + np.arange(width)[:, None])
+        places[:, alike] = end + np.arange(len(SUMMARIES) * len(alike)).reshape(len(SUMMARIES), -1)
+        end += len(SUMMARIES) * len(alike)
     metrics = _parts([len(plan.columns.widths) for plan in plans])
     order = [places[plan.summary, part.start + plan.metrics] for part, plan in zip(metrics, plans, strict=True)]
     return Sweep(
-        wide=wide,
-        starts=np.cumsum(widths[several]) - widths[several],
-        widths=widths[several],
-        owner=np.repeat(np.arange(number), widths[several]),
-        flat=flat,
+        wide=tuple(wide),
+        flat=first[flat],
         order=np.concatenate(order),
         lineup=plans[0].lineup if len(plans) == 1 else _lineup(tuple(plan.lineup for plan in plans)),
         series=_parts([len(plan.metrics) for plan in plans]),
@@ -278,7 +275,6 @@ def reduce_batch(batch: Telemetry) -> list[Second]:
     """The seconds that `batch` touches, oldest first; usually one. They are yet to be reduced."""
     matrices = Matrices.of(batch.metrics)
     plan = _plan(batch.subsystem, matrices.columns)
-    instances = {name: names for name, names in batch.instances.items() if name != "host"}
     period_ns = batch.period_ms * 1_000_000
     seconds: list[Second] = []
     start = 0
@@ -286,7 +282,7 @@ def reduce_batch(batch: Telemetry) -> list[Second]:
         second, into_ns = divmod(batch.start_ns + start * period_ns, SECOND_NS)
         stop = min(batch.count, start - (into_ns - SECOND_NS) // period_ns)
         samples = Samples(matrices.cells[start:stop], into_ns, period_ns)
-        seconds.append(Second(second, instances, plan, samples))
+        seconds.append(Second(second, batch.instances, plan, samples))
         start = stop
     return seconds
 
@@ -331,32 +327,39 @@ def _reduce(seconds: Sequence[Second]) -> Statistics:
 def _series(cells: Singles, sweep: Sweep) -> tuple[Floats, Singles]:
     """Samples (count, series) of the series of cells (count, channels), and the mean of each channel (channels,)."""
     values = cells.astype(np.float64)
+    parts = [values, values.take(sweep.flat, axis=1) * 0.0]
+    for wide in sweep.wide:
+        parts += _summaries(values.take(wide, axis=1))
+    series = np.concatenate(parts, axis=1).take(sweep.order, axis=1)
     missing = np.isnan(values)
-    wide = values.take(sweep.wide, axis=1)
-    flat = values.take(sweep.flat, axis=1) * 0.0
-    if missing.any():
-        gaps = np.isnan(wide)
-        there = sweep.widths - np.add.reduceat(gaps, sweep.starts, axis=1, dtype=np.float64)
+    if not np.count_nonzero(missing):
+        return series, (np.add.reduce(values) / len(cells)).astype(np.float32)
+    values[missing] = 0
+    taken = len(cells) - np.add.reduce(missing, axis=0, dtype=np.float64)
+    taken[taken == 0] = np.nan
+    return series, (np.add.reduce(values) / taken).astype(np.float32)
+
+
+def _summaries(values: Floats) -> tuple[Floats, Floats, Floats]:
+    """Mean, maximum and spread over the instances that are there, each (count, metrics), of values (count, instances,
+    metrics), which are overwritten.
+    """
+    mean, highest = np.add.reduce(values, axis=1), np.fmax.reduce(values, axis=1)
+    there, gaps = np.full_like(mean, values.shape[1]), None
+    lacking = np.count_nonzero(np.isnan(mean))
+    # Mostly all instances of a metric are there, or none is.
+    if lacking and np.count_nonzero(missing := np.isnan(values)) < lacking * values.shape[1]:
+        gaps = missing
+        values[gaps] = 0
+        there -= np.add.reduce(gaps, axis=1, dtype=np.float64)
         there[there == 0] = np.nan
-        highest = np.fmax.reduceat(wide, sweep.starts, axis=1)
-        wide[gaps] = 0
-        mean = np.add.reduceat(wide, sweep.starts, axis=1) / there
-        wide -= mean.take(sweep.owner, axis=1)
-        wide *= wide
-        wide[gaps] = 0
-        taken = len(cells) - np.add.reduce(missing, axis=0, dtype=np.float64)
-        taken[taken == 0] = np.nan
-        means = np.add.reduce(np.where(missing, 0.0, values)) / taken
-    else:
-        there = sweep.widths
-        highest = np.maximum.reduceat(wide, sweep.starts, axis=1)
-        mean = np.add.reduceat(wide, sweep.starts, axis=1) / there
-        wide -= mean.take(sweep.owner, axis=1)
-        wide *= wide
-        means = np.add.reduce(values) / len(cells)
-    spread = np.sqrt(np.add.reduceat(wide, sweep.starts, axis=1) / there)
-    series = np.concatenate((values, flat, mean, highest, spread), axis=1).take(sweep.order, axis=1)
-    return series, means.astype(np.float32)
+        mean = np.add.reduce(values, axis=1)
+    mean /= there
+    values -= mean[:, None]
+    values *= values
+    if gaps is not None:
+        values[gaps] = 0
+    return mean, highest, np.sqrt(np.add.reduce(values, axis=1) / there)
 
 
 def mean_of_present(values: NDArray[Any], axis: int) -> NDArray[Any]:
@@ -393,38 +396,27 @@ def _statistics(samples: Floats, offsets: Floats) -> Floats:
 
 def _with_gaps(samples: Floats, offsets: Floats) -> Floats:
     """As `_statistics`, of series with samples missing: mostly they have one a second, or none."""
-    missing = np.isnan(samples)
-    value = np.add.reduce(np.where(missing, 0.0, samples))
-    n, time = np.stack([np.ones(len(offsets)), offsets]) @ (1.0 - missing)
     stats = np.zeros((len(ROWS), samples.shape[1]))
-    stats[N], stats[SUM_T], stats[SUM_TT], stats[SUM_TX] = n, time, time * time, time * value
-    stats[MEAN:] = value
-    stats[M2:, n == 0] = np.nan
-    several = np.flatnonzero(n > 1)
-    if len(several):
-        stats[:, several] = _sparse_statistics(samples[:, several], ~missing[:, several], offsets)
+    stats[M2:] = np.nan
+    series, taken = divmod(np.flatnonzero(~np.isnan(samples.T)), len(samples))
+    count = np.bincount(series, minlength=samples.shape[1])
+    there = np.flatnonzero(count)
+    if not len(there):
+        return stats
+    # What is there, one series after the other.
+    n = count[there]
+    start = np.cumsum(n) - n
+    owner = np.repeat(np.arange(len(there)), n)
+    x, time = samples[taken, series], offsets[taken]
+    mean = np.bincount(owner, x) / n
+    gap = x - mean[owner]
+    step = np.zeros_like(x)
+    np.abs(x[1:] - x[:-1], out=step[1:])
+    step[start] = 0
+    sums = [np.bincount(owner, each) for each in (time, time * time, time * x, step, gap * gap)]
+    low, high = np.minimum.reduceat(x, start), np.maximum.reduceat(x, start)
+    stats[:, there] = (n, *sums, mean, low, high, x[start], x[start + n - 1])
     return stats
-
-
-def _sparse_statistics(x: Floats, there: NDArray[np.bool_], offsets: Floats) -> Floats:
-    """As `_statistics`, of series with samples missing, but not all."""
-    part = np.empty((len(ROWS), x.shape[1]))
-    zeroed = np.where(there, x, 0.0)
-    times = np.where(there, offsets[:, None], 0.0)
-    part[N] = there.sum(axis=0)
-    part[MEAN] = zeroed.sum(axis=0) / part[N]
-    part[M2] = np.square(np.where(there, x - part[MEAN], 0.0)).sum(axis=0)
-    part[MIN], part[MAX] = np.fmin.reduce(x, axis=0), np.fmax.reduce(x, axis=0)
-    part[SUM_T], part[SUM_TT] = times.sum(axis=0), np.square(times).sum(axis=0)
-    part[SUM_TX] = (times * zeroed).sum(axis=0)
-    # The index of the newest sample so far carries values over the gaps, so that steps between neighbours are counted
-    # once.
-    newest = np.maximum.accumulate(np.where(there, np.arange(len(x))[:, None], -1), axis=0)
-    columns = np.arange(x.shape[1])
-    carried = np.where(newest >= 0, x[np.maximum(newest, 0), columns], np.nan)
-    part[ROUGH] = np.nan_to_num(np.abs(np.diff(carried, axis=0))).sum(axis=0)
-    part[FIRST], part[LAST] = x[there.argmax(axis=0), columns], carried[-1]
-    return part
 
 
 @lru_cache(maxsize=KNOWN)

@@ -80,6 +80,14 @@ def test_a_share_of_the_memory_is_of_no_interest() -> None:
     assert (smallest_scales(rows) == table.floors).all()
 
 
+@pytest.mark.parametrize("count", [11, 12])
+def test_medians_of_deviations_are_those_of_each_feature(calm: Baseline, count: int) -> None:
+    rows = np.random.default_rng(5).standard_normal((count, len(calm.center))).astype(np.float32)
+    rows[3, ::7] = np.nan
+    expected = np.median(calm.deviations(rows), axis=0)
+    np.testing.assert_array_equal(calm.median_deviations(rows), expected)
+
+
 def test_a_baseline_is_its_record(calm: Baseline) -> None:
     data = encode(calm.record("a", "model/1"))
     assert len(data) < 256 << 10

@@ -23,6 +23,12 @@ def test_tail_probabilities_fall_with_the_score_and_never_reach_zero(count: int)
     np.testing.assert_allclose([fitted.tail_probability(score) for score in at], tails, rtol=1e-12)
 
 
+@pytest.mark.parametrize("count", [10, 11, 127, 600])
+def test_the_tail_starts_at_the_quantile_that_numpy_finds(count: int) -> None:
+    fitted = calibration(count)
+    assert fitted.start == np.quantile(fitted.scores, 1 - fitted.share)
+
+
 @pytest.mark.parametrize("count", [120, 1000])
 def test_the_threshold_is_the_99th_percentile_of_what_the_scores_come_from(count: int) -> None:
     rates = [np.exp(-calibration(count, seed).threshold) for seed in range(50)]
