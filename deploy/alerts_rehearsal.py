@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from deploy.alerts import AlertsError, unpadded, width
+from deploy.answers import AnswerError, opened
 from schemas.records import Alert, Episode
 from schemas.settings import ClickHouseSettings
 from sinks.alerts.channels.options import missing_variables
@@ -26,7 +26,6 @@ from sinks.alerts.notification import DELIVERED, Notification, Outcome
 from sinks.alerts.routing import Routing
 from sinks.alerts.routing_file import read_routing
 from sinks.alerts.text import headline, iso
-from sinks.warehouse.store import Store, StoreError
 
 TIMES: Final = frozenset({"start", "opened", "updated", "closed", "peak"})
 QUERY: Final = """
@@ -79,15 +78,11 @@ def rehearse(
 
 def read_episodes(settings: ClickHouseSettings, since_ns: int) -> list[Episode]:
     """States of episodes that ClickHouse holds, in the order of their time. Raises AlertsError."""
-    logging.getLogger("clickhouse_connect").setLevel(logging.CRITICAL)
-    store = Store(settings, timeout_s=60)
     try:
-        answer = store.query(QUERY, {"since": since_ns // 1_000_000}, database=settings.database)
-    except StoreError as error:
-        hint = "; is `reveal up` running, and are REVEAL_CLICKHOUSE_HOST and REVEAL_CLICKHOUSE_PORT right?"
-        raise AlertsError(f"{error}{hint if error.unreachable else ''}") from None
-    finally:
-        store.close()
+        with opened(settings, timeout_s=60) as store:
+            answer = store.query(QUERY, {"since": since_ns // 1_000_000}, database=settings.database)
+    except AnswerError as error:
+        raise AlertsError(str(error)) from None
     return [_episode(dict(zip(answer.columns, row, strict=True))) for row in answer.rows]
 
 

@@ -15,9 +15,10 @@ from typing import Any
 from deploy import logs
 from deploy.alerts import give_feedback
 from deploy.ready import ReadyFile
+from pages.server import Server
 from schemas.settings import AlertsSettings, KafkaSettings, load
 from sinks.alerts.channels.base import Surroundings
-from sinks.alerts.endpoint import Endpoint
+from sinks.alerts.endpoint import site
 from sinks.alerts.engine import Engine
 from sinks.alerts.feedback import Links
 from sinks.alerts.kafka import Station
@@ -41,7 +42,7 @@ def serve(environ: Mapping[str, str], file: Mapping[str, Any]) -> int:
     links = Links(str(settings.feedback_secret), settings.feedback_url)
     ready = ReadyFile(environ)
     station = Station(kafka, settings, beat=ready.beat)
-    endpoint: Endpoint | None = None
+    server: Server | None = None
     try:
         channels = build_channels(routing, environ, Surroundings(time.time_ns, station.produce))
         LOG.info("receivers: %s", ", ".join(f"{each.name} ({each.channel})" for each in routing.receivers.values()))
@@ -50,13 +51,14 @@ def serve(environ: Mapping[str, str], file: Mapping[str, Any]) -> int:
         if settings.http_port:
             judge = partial(give_feedback, kafka, expected_s=86_400 * settings.expected_days)
             try:
-                endpoint = Endpoint(settings.http_host, settings.http_port, service.status, links, judge)
+                pages = site(service.status, links, judge)
+                server = Server(pages, settings.http_host, settings.http_port)
             except OSError as error:
                 where = f"{settings.http_host}:{settings.http_port}"
                 LOG.warning("no page at %s: %s; REVEAL_ALERTS_HTTP_PORT sets another", where, error.strerror)
         service.run()
     finally:
-        if endpoint is not None:
-            endpoint.close()
+        if server is not None:
+            server.close()
         station.close()
     return 0

@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
-        if package in {"", "deploy", "schemas", "producers", "stream_processors", "sinks"}:
+        if package in {"", "deploy", "schemas", "pages", "producers", "stream_processors", "sinks"}:
             raise
         print(
             f"reveal: the package {package} is not installed: "

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
+from pages.server import Server
 from producers.agent import Agent
 from producers.attention import Attention
 from producers.clock import Clock
-from producers.endpoint import Endpoint
+from producers.endpoint import site
 from producers.namespaces import container_notes
 from producers.notices import Notices
 from producers.publisher import Episodes, Publisher
@@ -60,7 +61,7 @@ class Service:
         """Sample and publish until `stopped` says so; then deliver what is left, or leave it on disk."""
         for note in self._notes:
             log.warning(note)
-        endpoint = self._serve()
+        server = self._serve()
         episodes = None
         if self._settings.adaptive:
             episodes = Episodes(self._client, self._who.host, self._attention.take)
@@ -71,8 +72,8 @@ class Service:
             self._watch.close()
             if episodes is not None:
                 episodes.close()
-            if endpoint is not None:
-                endpoint.close()
+            if server is not None:
+                server.close()
             self._frame.close()
             self._say_goodbye()
 
@@ -102,12 +103,12 @@ class Service:
         log_problem = (f"kernel log: {self._watch.problem}",) if self._watch.problem else ()
         return (*self._notes, *log_problem, *self._frame.notes())
 
-    def _serve(self) -> Endpoint | None:
+    def _serve(self) -> Server | None:
         settings = self._settings
         if not settings.http_port:
             return None
         try:
-            endpoint = Endpoint(settings.http_host, settings.http_port, self.status, lambda: self._latest)
+            server = Server(site(self.status, lambda: self._latest), settings.http_host, settings.http_port)
         except OSError as error:
             # Another agent, or whoever has the port: telemetry matters more than this page.
             log.warning(
@@ -117,8 +118,8 @@ class Service:
                 error.strerror or error,
             )
             return None
-        log.info("serving /metrics, /telemetry, /healthz and /readyz on %s:%d", settings.http_host, endpoint.port)
-        return endpoint
+        log.info("serving /metrics, /telemetry, /healthz and /readyz on %s:%d", settings.http_host, server.port)
+        return server
 
     def _emit(self, records: Sequence[Telemetry]) -> None:
         for record in records:

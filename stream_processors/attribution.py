@@ -18,13 +18,11 @@ from stream_processors.causes import causes, fits
 from stream_processors.families import family
 from stream_processors.features import by_metric, feature_table
 from stream_processors.moves import Moves, metric_index, moves
-from stream_processors.scaling import CLIP
+from stream_processors.scaling import CLIP, USUAL
 from stream_processors.seconds import Singles
 from stream_processors.signs import Happened
 from stream_processors.windows import Window
 
-USUAL: Final = 4.0
-"""The strangest of a metric's features deviates this much on an ordinary window; only what is beyond counts."""
 STRONGEST: Final = 8
 """A subsystem is judged by this many of its strangest metrics, so that having many metrics is no advantage."""
 EVIDENCE_ROWS: Final = 12

@@ -29,10 +29,9 @@ from numpy.typing import NDArray
 
 from schemas.catalogue import Metric
 from stream_processors.features import RARE_METRICS, RARE_UNITS, by_metric, feature_table
+from stream_processors.scaling import USUAL
 from stream_processors.seconds import Singles
 
-USUAL: Final = 4.0
-"""The strangest of a metric's features deviates this much on an ordinary window."""
 MOVED: Final = 2 * USUAL
 """A level of an allocation, or of a metric that speaks of faults, counts from here on."""
 TRADED: Final = 1.0

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 Singles = NDArray[np.float32]
 Floats = NDArray[np.float64]
 
+USUAL: Final = 4.0
+"""The strangest of a metric's features deviates this much on an ordinary window; only what is beyond counts."""
 CLIP: Final = 30.0
 """Standardised values are cut here: beyond, a metric is as strange as can be, and one of them must not drown the
 others.

@@ -7,11 +7,10 @@ import re
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 HELP: Final = "ask the warehouse a ready question, such as which hosts are anomalous"
 
-UNKNOWN_TABLE: Final = 60
 SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d|w)")
 SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 EPILOG: Final = """\
@@ -92,31 +91,36 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _ask(args: argparse.Namespace, sql: str, bound: dict[str, str]) -> int:
-    import logging  # noqa: PLC0415
+    from contextlib import redirect_stdout  # noqa: PLC0415
+    from io import StringIO  # noqa: PLC0415
 
-    from deploy.commands.sql import UNKNOWN_DATABASE  # noqa: PLC0415
+    from deploy.answers import AnswerError, opened, write  # noqa: PLC0415
+    from deploy.commands.sql import print_csv, print_json, print_table  # noqa: PLC0415
     from schemas.settings import ClickHouseSettings, load  # noqa: PLC0415
-    from sinks.warehouse.store import Store, StoreError  # noqa: PLC0415
 
     settings = load(ClickHouseSettings, args.environ, args.file)
-    # What goes wrong is told below, once.
-    logging.getLogger("clickhouse_connect").setLevel(logging.CRITICAL)
-    store = Store(settings, timeout_s=300)
+    document: str | bytes
     try:
-        if args.format == "parquet":
-            return _write_bytes(args.output, store.document(sql, bound, "Parquet", database=settings.database))
-        result = store.query(sql, bound, database=settings.database)
-    except StoreError as error:
-        hint = ""
-        if error.unreachable:
-            hint = "; is `reveal up` running, and are REVEAL_CLICKHOUSE_HOST and REVEAL_CLICKHOUSE_PORT right?"
-        elif error.code in (UNKNOWN_DATABASE, UNKNOWN_TABLE):
-            hint = "; `reveal warehouse --migrate-only` makes the database and its tables"
-        print(f"reveal query: {error}{hint}", file=sys.stderr)
+        with opened(settings, timeout_s=300) as store:
+            if args.format == "parquet":
+                document = store.document(sql, bound, "Parquet", database=settings.database)
+                if args.output is None:
+                    sys.stdout.buffer.write(document)
+                    return 0
+            else:
+                show = {"table": print_table, "json": print_json, "csv": print_csv}[args.format]
+                result = store.query(sql, bound, database=settings.database)
+                if args.output is None:
+                    show(result.columns, result.rows)
+                    return 0
+                with redirect_stdout(StringIO()) as text:
+                    show(result.columns, result.rows)
+                document = text.getvalue()
+        write(args.output, document)
+    except AnswerError as error:
+        print(f"reveal query: {error}", file=sys.stderr)
         return 1
-    finally:
-        store.close()
-    return _write(args.output, args.format, result)
+    return 0
 
 
 def moment(text: str, now: datetime) -> str:
@@ -136,36 +140,3 @@ def _limit(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) < 1 << 32:
         raise argparse.ArgumentTypeError(f"must be a whole number above zero, not {text}")
     return int(text)
-
-
-def _write(path: Path | None, format_: str, result: Any) -> int:
-    from contextlib import redirect_stdout  # noqa: PLC0415
-
-    from deploy.commands.sql import print_csv, print_json, print_table  # noqa: PLC0415
-
-    show = {"table": print_table, "json": print_json, "csv": print_csv}[format_]
-    if path is None:
-        show(result.columns, result.rows)
-        return 0
-    try:
-        with path.open("w", encoding="utf-8", newline="") as file, redirect_stdout(file):
-            show(result.columns, result.rows)
-    except OSError as error:
-        return _unwritable(path, error)
-    return 0
-
-
-def _write_bytes(path: Path | None, document: bytes) -> int:
-    if path is None:
-        sys.stdout.buffer.write(document)
-        return 0
-    try:
-        path.write_bytes(document)
-    except OSError as error:
-        return _unwritable(path, error)
-    return 0
-
-
-def _unwritable(path: Path, error: OSError) -> int:
-    print(f"reveal query: cannot write {path}: {error.strerror}", file=sys.stderr)
-    return 1

@@ -12,7 +12,6 @@ HELP: Final = "show what happened in an episode, as text, Markdown or an HTML pa
 
 SUFFIXES: Final = {".html": "html", ".htm": "html", ".md": "markdown", ".markdown": "markdown"}
 MOST_S: Final = 86_400
-UNKNOWN_TABLE: Final = 60
 EPILOG: Final = """\
 examples:
   reveal report --last
@@ -44,57 +43,35 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prints or writes the report; status 1 with the reason on stderr when there is none to be had."""
-    import logging  # noqa: PLC0415
     from functools import partial  # noqa: PLC0415
 
-    from deploy.commands.sql import UNKNOWN_DATABASE  # noqa: PLC0415
+    from deploy.answers import AnswerError, opened, write  # noqa: PLC0415
     from schemas.settings import ClickHouseSettings, load  # noqa: PLC0415
     from sinks.warehouse.report.choice import ReportError, find, find_last  # noqa: PLC0415
     from sinks.warehouse.report.queries import read_report  # noqa: PLC0415
     from sinks.warehouse.report.render import render, render_text  # noqa: PLC0415
-    from sinks.warehouse.store import Store, StoreError  # noqa: PLC0415
 
     if args.host and not args.last:
         print("reveal report: --host goes with --last", file=sys.stderr)
         return 2
     settings = load(ClickHouseSettings, args.environ, args.file)
-    # What goes wrong is told below, once.
-    logging.getLogger("clickhouse_connect").setLevel(logging.CRITICAL)
-    store = Store(settings, timeout_s=60)
+    chosen = args.format or SUFFIXES.get(args.output.suffix.lower() if args.output else "", "text")
     try:
-        ask = partial(store.query, database=settings.database)
-        id_ = find_last(ask, args.host) if args.last else find(ask, args.id)
-        report = read_report(ask, id_, args.before, args.after)
-    except StoreError as error:
-        hint = ""
-        if error.unreachable:
-            hint = "; is `reveal up` running, and are REVEAL_CLICKHOUSE_HOST and REVEAL_CLICKHOUSE_PORT right?"
-        elif error.code in (UNKNOWN_DATABASE, UNKNOWN_TABLE):
-            hint = "; `reveal warehouse --migrate-only` makes the database and its tables"
-        print(f"reveal report: {error}{hint}", file=sys.stderr)
-        return 1
-    except ReportError as error:
+        with opened(settings, timeout_s=60) as store:
+            ask = partial(store.query, database=settings.database)
+            id_ = find_last(ask, args.host) if args.last else find(ask, args.id)
+            report = read_report(ask, id_, args.before, args.after)
+        if args.output is not None:
+            write(args.output, render(report, chosen))
+            return 0
+    except (AnswerError, ReportError) as error:
         print(f"reveal report: {error}", file=sys.stderr)
         return 1
-    finally:
-        store.close()
-    chosen = args.format or SUFFIXES.get(args.output.suffix.lower() if args.output else "", "text")
-    if args.output is not None:
-        return _write(args.output, render(report, chosen))
     if chosen == "text" and sys.stdout.isatty():
         columns = shutil.get_terminal_size().columns
         sys.stdout.write(render_text(report, columns, color="NO_COLOR" not in args.environ))
     else:
         sys.stdout.write(render(report, chosen))
-    return 0
-
-
-def _write(path: Path, document: str) -> int:
-    try:
-        path.write_text(document, encoding="utf-8")
-    except OSError as error:
-        print(f"reveal report: cannot write {path}: {error.strerror}", file=sys.stderr)
-        return 1
     return 0
 
 

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 HELP: Final = "query the warehouse in SQL"
 
-UNKNOWN_DATABASE: Final = 81
 UNLIMITED: Final = 1_000_000
 
 
@@ -29,32 +28,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prints the result; status 1 with one paragraph on stderr when ClickHouse refuses or does not answer."""
-    import logging  # noqa: PLC0415
     import sys  # noqa: PLC0415
 
+    from deploy.answers import AnswerError, opened  # noqa: PLC0415
     from schemas.settings import ClickHouseSettings, load  # noqa: PLC0415
-    from sinks.warehouse.store import Store, StoreError  # noqa: PLC0415
 
     settings = load(ClickHouseSettings, args.environ, args.file)
     text = sys.stdin.read() if args.query == "-" else args.query
-    # What goes wrong is told below, once.
-    logging.getLogger("clickhouse_connect").setLevel(logging.CRITICAL)
-    store = Store(settings, timeout_s=300)
     try:
         parameters = parse_parameters(args.param)
         if not text.strip():
             raise ValueError("the query is empty")
-        result = store.query(text.strip().rstrip(";"), parameters, database=settings.database)
-    except (StoreError, ValueError) as error:
-        hint = ""
-        if isinstance(error, StoreError) and error.unreachable:
-            hint = "; is `reveal up` running, and are REVEAL_CLICKHOUSE_HOST and REVEAL_CLICKHOUSE_PORT right?"
-        elif isinstance(error, StoreError) and error.code == UNKNOWN_DATABASE:
-            hint = "; `reveal warehouse --migrate-only` makes the database and its tables"
-        print(f"reveal sql: {error}{hint}", file=sys.stderr)
+        with opened(settings, timeout_s=300, ours=False) as store:
+            result = store.query(text.strip().rstrip(";"), parameters, database=settings.database)
+    except (AnswerError, ValueError) as error:
+        print(f"reveal sql: {error}", file=sys.stderr)
         return 1
-    finally:
-        store.close()
     show_result = {"table": print_table, "json": print_json, "csv": print_csv}[args.format]
     if any(result.columns):
         show_result(result.columns, result.rows)

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Final
 
-HELP: Final = "run everything on this machine: Kafka, ClickHouse, agent, worker, warehouse"
+HELP: Final = "run everything on this machine: Kafka, ClickHouse, agent, worker, warehouse, alerts"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

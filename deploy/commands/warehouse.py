@@ -31,9 +31,10 @@ def run(args: argparse.Namespace) -> int:
 
     from deploy import logs  # noqa: PLC0415
     from deploy.ready import ReadyFile  # noqa: PLC0415
+    from pages.server import Server  # noqa: PLC0415
     from schemas.settings import ClickHouseSettings, KafkaSettings, WarehouseSettings, load  # noqa: PLC0415
     from sinks.warehouse.consumer import Sink, SinkError  # noqa: PLC0415
-    from sinks.warehouse.endpoint import Endpoint  # noqa: PLC0415
+    from sinks.warehouse.endpoint import site  # noqa: PLC0415
     from sinks.warehouse.excerpt import Excerpt  # noqa: PLC0415
     from sinks.warehouse.migrate import MigrationError, bring_up_to_date  # noqa: PLC0415
     from sinks.warehouse.store import Store  # noqa: PLC0415
@@ -70,12 +71,12 @@ def run(args: argparse.Namespace) -> int:
             if (address := settings.address()) is not None:
                 version = metadata.version("reveal")
                 try:
-                    endpoint = Endpoint(*address, lambda: sink.status(version, upkeep.counts))
+                    server = Server(site(lambda: sink.status(version, upkeep.counts)), *address)
                 except OSError as error:
                     log.warning("no /metrics: %s cannot be had: %s", settings.listen, error.strerror)
                 else:
-                    log.info("serving http://%s:%d/metrics", address[0], endpoint.port)
-                    closing.callback(endpoint.close)
+                    log.info("serving http://%s:%d/metrics", address[0], server.port)
+                    closing.callback(server.close)
             upkeep.start()
             closing.callback(upkeep.join, JOIN_S)
             closing.callback(stop.set)

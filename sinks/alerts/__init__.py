@@ -16,10 +16,11 @@ knows, and whatever it does not know is told. So a crash between a message and t
 same again, with the same deduplication key, and nothing else; a receiver that was away for an hour is told how things
 are now, not what happened in between; and an alert that came and went meanwhile is not told at all.
 
-What is where: `engine` applies facts and time to the alerts, `telling` says who is to hear what of them now; both are
-pure, with `lifecycle`, `grouping`, `breaker`, `silences`, `limits` and `backoff` as their policies, `routing` (read by
-`routing_file`) saying who is told what, and `text` how. `channels/` has a file a kind of receiver, `workers` a thread a
-receiver, `kafka` alone knows Kafka, `service` is the loop, `endpoint` the page for probes and feedback links.
+What is where: `engine` applies facts and time to the alerts, which `ledger` holds with what of them is to be stored;
+`groups` are those of many hosts, and `telling` says who is to hear what now. All are pure, with `lifecycle`,
+`grouping`, `breaker`, `silences`, `limits` and `backoff` as their policies, `routing` (read by `routing_file`) saying
+who is told what, and `text` how. `channels/` has a file a kind of receiver, `workers` a thread a receiver, `kafka`
+alone knows Kafka, `service` is the loop, `endpoint` the pages for probes and feedback links.
 
 To add a channel: a file in `channels/` with its options and its class, a line in the table `CHANNELS`, a line in the
 contract suite.

@@ -17,7 +17,7 @@ from schemas.settings import AlertsSettings, KafkaSettings
 from schemas.topics import ALERT_STATE, ALERTS, ANOMALIES, DELIVERIES, FEEDBACK
 from sinks.alerts.channels.base import ChannelError
 from sinks.alerts.commands import OWN, Message
-from sinks.alerts.engine import Changes
+from sinks.alerts.ledger import Changes
 
 LOG: Final = logging.getLogger(__name__)
 PROGRESS: Final = f"{OWN}progress"

@@ -27,6 +27,7 @@ from sinks.warehouse.report.content import Report
 from sinks.warehouse.report.queries import POINTS, read_report
 from sinks.warehouse.report.render import FORMATS, render
 from sinks.warehouse.rows import inserts
+from sinks.warehouse.samples import sample_inserts
 from sinks.warehouse.store import Store, StoreError
 from stream_processors.backtest import backtest
 from tests.clickhouse_fixture import ClickHouseProcess
@@ -207,6 +208,71 @@ def test_cores_that_drift_apart_are_plotted_as_their_spread(bench: Bench) -> Non
     levels = dict(zip(spread.series.at, spread.series.line, strict=True))
     assert (levels[BEGIN - 5], levels[BEGIN + 5]) == pytest.approx((0, 40), abs=0.01)
     assert (load.expected, load.expected_words) == (10.0, "median before")
+
+
+def keep(bench: Bench, id_: str, seconds: Iterable[int]) -> list[Telemetry]:
+    """Keep the samples of these seconds for an episode, as the sink does. The second core's load shakes."""
+    shaken = []
+    for index in seconds:
+        record = telemetry("h1", index)
+        user = record.metrics["cpu.time.user"].copy()
+        user[:, 1] += np.linspace(-0.05, 0.05, 10, dtype=np.float32)
+        shaken.append(replace(record, metrics={**record.metrics, "cpu.time.user": user}))
+    for insert in sample_inserts(id_, shaken):
+        bench.store.insert(insert.table, insert.rows)
+    return shaken
+
+
+def test_kept_samples_are_plotted(bench: Bench) -> None:
+    bench.put(story("h1"))
+    kept = range(BEGIN - 60 - START, BEGIN + LENGTH + 20 - START)
+    records = keep(bench, "aaaa-1", kept)
+    keep(bench, "bbbb-1", range(BEGIN - 100 - START, BEGIN - 80 - START))
+    load, user = bench.report("aaaa-1").plots
+    times = [record.start_ns / SECOND + 0.1 * place for record in records for place in range(10)]
+    for plot in (load, user):
+        assert plot.samples is not None
+        assert plot.samples.at == pytest.approx(times, abs=1e-3)
+        # Seconds are shown as ever, before and after as well; five are lost.
+        assert len(plot.series.at) == 120 + LENGTH + 120 - 5
+    assert load.own is None, "the host has one load"
+    matrix = 100 * np.concatenate([record.metrics["cpu.time.user"].astype(float) for record in records])
+    # In per cent of the time.
+    assert user.own is not None
+    assert user.samples is not None
+    assert user.own.at == user.samples.at
+    assert user.own.line == pytest.approx(matrix[:, 1], abs=0.01)
+    assert user.samples.line == pytest.approx(matrix.mean(axis=1), abs=0.01)
+    assert user.samples.low == pytest.approx(matrix.min(axis=1), abs=0.01)
+    assert user.samples.high == pytest.approx(matrix.max(axis=1), abs=0.01)
+    page = render(bench.report("aaaa-1"), "html")
+    assert page.count("since 14:16:40, sample by sample") == 2
+    assert page.count('class="own behind"') == 1
+
+
+def test_samples_outlive_the_means_of_seconds(bench: Bench) -> None:
+    row = Evidence("cpu.time.user", "cpu", "", "level of the spread over cores", "s/s", 0.4, 0.01, 9.0)
+    bench.put([*story("h1"), replace(episode("aaaa-1", "h1", revision=2), evidence=(row,))])
+    (before,) = bench.report("aaaa-1").plots
+    assert before.samples is None
+    keep(bench, "aaaa-1", range(BEGIN - 60 - START, BEGIN + 40 - START))
+    bench.store.command(f"TRUNCATE TABLE {bench.settings.database}.telemetry_log")
+    (after,) = bench.report("aaaa-1").plots
+    assert after.series.at == tuple(range(BEGIN - 60, BEGIN + 40))
+    expected = dict(zip(before.series.at, before.series.line, strict=True))
+    # The second core shakes by a little.
+    assert after.series.line == pytest.approx([expected[at] for at in after.series.at], abs=2.6)
+    assert after.samples is not None
+    assert (after.samples.low, after.own) == ((), None)
+
+
+def test_of_very_many_samples_means_and_extremes_are_plotted(bench: Bench) -> None:
+    bench.put(story("h1"))
+    keep(bench, "aaaa-1", range(BEGIN - 60 - START, BEGIN + LENGTH + 60 - START))
+    samples = bench.report("aaaa-1", before=3600.0, after=3600.0).plots[1].samples
+    assert samples is not None
+    assert 150 / 1.3 <= len(samples.at) <= 150 / 1.2 + 1
+    assert max(samples.high) == pytest.approx(95, abs=0.01)
 
 
 def test_the_report_tells_what_happened_around_it(bench: Bench) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from sinks.warehouse.report import words
-from sinks.warehouse.report.content import Gap, Incident, Judgement, Plot, Report, Span
+from sinks.warehouse.report.content import Gap, Incident, Judgement, Plot, Report, Series, Span
 from sinks.warehouse.report.markup import Markup, element, short
 
 WIDTH: Final = 560.0
@@ -28,6 +29,9 @@ HATCH: Final = element(
     aria_hidden="true",
 )
 """Must stand once in the page: what was not seen is filled with it."""
+ONSET_S: Final = (5.0, 15.0)
+"""Seconds before and after it that are shown sample by sample: few enough that each can be seen."""
+ONSET_LEAST: Final = 40
 BREAK_STEPS: Final = 2.5
 """Points further apart than so many steps are not joined."""
 TIMES: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
@@ -52,28 +56,45 @@ class Frame:
 
 
 def metric_chart(plot: Plot, report: Report) -> Markup:
-    """Mean with the band of single samples, the level to compare with, and the episode shaded."""
-    series = plot.series
+    """Means with the band of single samples, the samples themselves, those of the instance that deviates most, the
+    level to compare with, and the episode shaded.
+    """
+    series, own = plot.series, plot.own
     frame = _frame(report.span, [*series.line, *series.low, *series.high, plot.expected, plot.seen])
     gaps = [gap for gap in report.coverage.gaps if plot.subsystem in gap.subsystems]
-    parts = [*_ground(frame, report.incident, gaps), *_scale(frame)]
-    for piece in _pieces(series.at, frame.span):
-        at = series.at[piece]
-        if series.low:
-            there = _points(frame, at, series.high[piece])
-            back = _points(frame, at[::-1], series.low[piece][::-1])
-            parts.append(element("polygon", points=f"{there} {back}", class_="band"))
-        parts.append(_line(frame, at, series.line[piece]))
-    if math.isfinite(plot.expected):
-        y = frame.y(plot.expected)
-        parts.append(element("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y, class_="expected"))
-    if math.isfinite(plot.seen):
-        y = frame.y(plot.seen)
-        left, right = frame.x(report.incident.start), frame.x(report.incident.end)
-        parts.append(element("line", x1=left, x2=right, y1=y, y2=y, class_="seen"))
+    parts = [*_ground(frame, report.incident, gaps), *_scale(frame), *_bands(frame, series)]
+    for sampled, kind in ((plot.samples, "samples"), (own, "own")):
+        if sampled is not None:
+            # Where they lie closer than a line is thick, they would hide all else.
+            parts += _lines(frame, sampled, f"{kind} behind" if len(sampled.at) > WIDTH else kind)
+    parts += [*_lines(frame, series, "line"), *_level(frame, plot.expected, frame.span, "expected")]
+    if own is None:
+        # Samples say more than this level.
+        parts += _level(frame, plot.seen, Span(report.incident.start, report.incident.end, 0.0), "seen")
     unit = f", {plot.unit}" if plot.unit else ""
     told = f"{plot.metric}{unit}: from {words.number(min(series.line))} to {words.number(max(series.line))}"
     return _svg(told, parts)
+
+
+def onset_chart(plot: Plot, report: Report) -> Markup | None:
+    """The moments in which the metric began to be strange, sample by sample; None where fewer than ONSET_LEAST samples
+    are kept of them.
+    """
+    span = Span(plot.since - ONSET_S[0], plot.since + ONSET_S[1], 1.0)
+    samples, own = _cut(plot.samples, span), _cut(plot.own, span)
+    if len(samples.at) < ONSET_LEAST:
+        return None
+    frame = _frame(span, [*samples.line, *samples.low, *samples.high, *own.line, plot.expected])
+    gaps = [gap for gap in report.coverage.gaps if plot.subsystem in gap.subsystems and gap.end > span.begin]
+    parts = [
+        *_ground(frame, report.incident, [gap for gap in gaps if gap.begin < span.end]),
+        *_scale(frame),
+        *_bands(frame, samples),
+        *_lines(frame, own, "own"),
+        *_lines(frame, samples, "line"),
+        *_level(frame, plot.expected, span, "expected"),
+    ]
+    return _svg(f"{plot.metric} from {words.clock(span.begin)} to {words.clock(span.end)}, sample by sample", parts)
 
 
 def severity_chart(judgements: Sequence[Judgement], report: Report) -> Markup:
@@ -81,8 +102,7 @@ def severity_chart(judgements: Sequence[Judgement], report: Report) -> Markup:
     scored = [each for each in judgements if math.isfinite(each.severity)]
     frame = _frame(report.span, [0.0, 1.0, *(each.severity for each in scored)])
     parts = [*_ground(frame, report.incident, report.coverage.gaps), *_scale(frame)]
-    at = [each.at for each in scored]
-    parts += [_line(frame, at[piece], [each.severity for each in scored[piece]]) for piece in _pieces(at, frame.span)]
+    parts += _lines(frame, Series(tuple(each.at for each in scored), tuple(each.severity for each in scored)), "line")
     parts += [
         element("circle", cx=frame.x(each.at), cy=frame.y(each.severity), r=1.8, class_="strange")
         for each in scored
@@ -135,8 +155,9 @@ def _ground(frame: Frame, incident: Incident, gaps: Sequence[Gap]) -> Iterator[M
         long = max(frame.x(gap.end) - left, 1.0)
         told = element("title", words.gap(gap, frame.span))
         yield element("rect", told, x=left, y=TOP, width=long, height=tall, class_="unseen")
-    peak = frame.x(incident.peak)
-    yield element("line", x1=peak, x2=peak, y1=TOP, y2=HEIGHT - BOTTOM, class_="peak")
+    if frame.span.begin <= incident.peak <= frame.span.end:
+        peak = frame.x(incident.peak)
+        yield element("line", x1=peak, x2=peak, y1=TOP, y2=HEIGHT - BOTTOM, class_="peak")
     places = (("before", LEFT, begin), ("during", begin, end), ("after", end, WIDTH - RIGHT))
     for name, left, right in places:
         if right - left > 44 or name == "during":
@@ -178,10 +199,35 @@ def _pieces(at: Sequence[float], span: Span) -> Iterator[slice]:
             begin = place
 
 
-def _line(frame: Frame, at: Sequence[float], values: Sequence[float]) -> Markup:
-    if len(at) == 1:
-        return element("circle", cx=frame.x(at[0]), cy=frame.y(values[0]), r=1.5, class_="point")
-    return element("polyline", points=_points(frame, at, values), class_="line")
+def _cut(series: Series | None, span: Span) -> Series:
+    """What of `series` lies in `span`."""
+    if series is None:
+        return Series((), ())
+    inside = slice(bisect_left(series.at, span.begin), bisect_left(series.at, span.end))
+    return Series(series.at[inside], series.line[inside], series.low[inside], series.high[inside])
+
+
+def _bands(frame: Frame, series: Series) -> Iterator[Markup]:
+    for piece in _pieces(series.at, frame.span) if series.low else ():
+        at = series.at[piece]
+        there = _points(frame, at, series.high[piece])
+        back = _points(frame, at[::-1], series.low[piece][::-1])
+        yield element("polygon", points=f"{there} {back}", class_="band")
+
+
+def _lines(frame: Frame, series: Series, kind: str) -> Iterator[Markup]:
+    for piece in _pieces(series.at, frame.span):
+        at, values = series.at[piece], series.line[piece]
+        if len(at) > 1:
+            yield element("polyline", points=_points(frame, at, values), class_=kind)
+        else:
+            yield element("circle", cx=frame.x(at[0]), cy=frame.y(values[0]), r=1.5, class_=f"{kind} point")
+
+
+def _level(frame: Frame, value: float, span: Span, kind: str) -> Iterator[Markup]:
+    if math.isfinite(value):
+        y = frame.y(value)
+        yield element("line", x1=frame.x(span.begin), x2=frame.x(span.end), y1=y, y2=y, class_=kind)
 
 
 def _points(frame: Frame, at: Sequence[float], values: Sequence[float]) -> str:

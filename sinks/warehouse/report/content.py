@@ -93,12 +93,12 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A line with the band around it: `low` and `high` are of single samples of single instances."""
+    """A line with the band around it: `low` and `high` are of single samples of single instances, empty for no band."""
 
     at: tuple[float, ...]
     line: tuple[float, ...]
-    low: tuple[float, ...]
-    high: tuple[float, ...]
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +108,9 @@ class Plot:
     what      what the line is, in words
     expected  a level to compare it with, NaN if there is none, and in words what it is
     seen      what the instance that deviates most showed at its strangest, NaN if there is none
+    since     when it began to be strange
+    samples   the same of single samples, and `own` those of the instance that deviates most, for as much of the span as
+              they are kept; None where there are none
     """
 
     metric: str
@@ -117,8 +120,11 @@ class Plot:
     series: Series
     expected: float
     expected_words: str
+    since: float
     seen: float = math.nan
     instance: str = ""
+    samples: Series | None = None
+    own: Series | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from sinks.warehouse.report import words
-from sinks.warehouse.report.chart import HATCH, metric_chart, severity_chart, share_bars
+from sinks.warehouse.report.chart import HATCH, metric_chart, onset_chart, severity_chart, share_bars
 from sinks.warehouse.report.content import Plot, Proof, Report
 from sinks.warehouse.report.markup import Markup, element, together
 
@@ -27,7 +27,8 @@ p, li { overflow-wrap: anywhere; max-width: 62rem; } ul { padding-left: 1.3rem; 
 .lead { font-size: 1.05rem; margin: 0 0 1rem; color: var(--faint); }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; margin: 0; }
 dt { color: var(--faint); } dd { margin: 0; overflow-wrap: anywhere; }
-.two { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 27rem), 1fr)); gap: 1rem 1.5rem; }
+.two { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 27rem), 1fr)); gap: 1rem 1.5rem;
+  align-items: start; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: .88rem; font-variant-numeric: tabular-nums; }
 th { text-align: left; font-weight: 600; color: var(--faint); }
@@ -42,7 +43,10 @@ svg { display: block; width: 100%; height: auto; } svg text { font-size: 10.5px;
 .unseen { fill: url(#hatch); } .hatch { stroke: var(--faint); stroke-width: 1.2; }
 .defs { position: absolute; width: 0; height: 0; } .peak { stroke: var(--strange); stroke-dasharray: 1.5 3; }
 .band { fill: var(--band); } .line { fill: none; stroke: var(--line); stroke-width: 1.5; stroke-linejoin: round; }
-.point { fill: var(--line); } .strange { fill: var(--strange); } .bar { fill: var(--line); }
+.own { fill: none; stroke: var(--strange); stroke-width: 1.2; stroke-linejoin: round; }
+.samples { fill: none; stroke: var(--line); } .behind { stroke-width: .6; opacity: .5; }
+.point { fill: var(--line); stroke: none; } .point.own { fill: var(--strange); }
+.strange { fill: var(--strange); } .bar { fill: var(--line); }
 .seen { stroke: var(--strange); stroke-width: 2; }
 .expected { stroke: var(--expected); stroke-width: 1.3; stroke-dasharray: 6 4; }
 .key { display: inline-block; width: 1.5em; height: 0; margin-right: .35em; vertical-align: middle;
@@ -52,7 +56,7 @@ svg { display: block; width: 100%; height: auto; } svg text { font-size: 10.5px;
   background: repeating-linear-gradient(135deg, var(--faint) 0 1px, transparent 1px 4px); }
 .key.seen { border-top: 2px solid var(--strange); }
 .key.most { border-top: 2px dotted var(--strange); }
-.legend span { margin-right: 1.2em; white-space: nowrap; }
+.closer { margin: .2rem 0 0; } .legend span { margin-right: 1.2em; white-space: nowrap; }
 @media print { :root { --ground: #fff; --text: #000; --faint: #444; --rule: #bbb; --line: #0b4fa0; --band: #0b62c452;
   --expected: #0f6a2b; --during: #f0820028; --strange: #b02f0e; --card: #fff; color-scheme: light; }
   body { max-width: none; padding: 0; font-size: 10pt; print-color-adjust: exact; -webkit-print-color-adjust: exact; }
@@ -183,12 +187,12 @@ def _proof(proof: Proof) -> tuple[Markup, ...]:
 
 def _legend() -> Markup:
     keys = (
-        ("", "mean of a second"),
+        ("", "mean over instances, of a second; thin: of each sample, where these are kept"),
         ("room", "lowest to highest sample of any instance"),
         ("usual", "what to compare with"),
         ("time", "during the episode"),
         ("most", "peak"),
-        ("seen", "the instance that deviates most, at its strangest"),
+        ("seen", "the instance that deviates most: each sample, or its level at its strangest"),
         ("blind", "no data"),
     )
     spans = [element("span", element("span", class_=f"key {name}".strip()), told) for name, told in keys]
@@ -199,7 +203,10 @@ def _figure(plot: Plot, report: Report) -> Markup:
     unit = f", {plot.unit}" if plot.unit else ""
     told = "; ".join((plot.what, *words.compared(plot)))
     caption = element("figcaption", element("h3", f"{plot.metric}{unit}"), told)
-    return element("figure", caption, metric_chart(plot, report))
+    onset = onset_chart(plot, report)
+    told = f"since {words.clock(plot.since)}, sample by sample"
+    closer = [] if onset is None else [element("p", told, class_="faint closer"), onset]
+    return element("figure", caption, metric_chart(plot, report), *closer)
 
 
 def _severity(report: Report) -> Markup:

@@ -5,7 +5,7 @@ shown, and those that it knows and the database lacks are left out.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -23,14 +23,13 @@ from sinks.warehouse.report.content import (
     Incident,
     Judgement,
     Neighbour,
-    Plot,
     Proof,
     Report,
-    Series,
     Span,
     Unscored,
 )
 from sinks.warehouse.report.gaps import Break, Summary, coverage
+from sinks.warehouse.report.plots import read_plots
 
 POINTS: Final = 480
 """A series has at most so many points: as many as can be told apart on a page."""
@@ -61,10 +60,10 @@ def read_report(ask: Ask, id_: str, before_s: float = 120.0, after_s: float = 12
         incident=incident,
         span=span,
         evidence=evidence,
-        plots=_plots(ask, incident, span, evidence),
+        plots=read_plots(ask, incident, span, evidence),
         judgements=_judgements(ask, incident, span),
-        unscored=tuple(Unscored(*row) for row in ask(sql.UNSCORED, _place(incident, span)).rows),
-        models=tuple(int(row[0]) for row in ask(sql.MODELS, _place(incident, span)).rows),
+        unscored=tuple(Unscored(*row) for row in ask(sql.UNSCORED, sql.bounds(incident.host, span)).rows),
+        models=tuple(int(row[0]) for row in ask(sql.MODELS, sql.bounds(incident.host, span)).rows),
         happenings=happenings,
         more=more,
         coverage=_coverage(ask, incident, span),
@@ -122,62 +121,16 @@ def _evidence(ask: Ask, incident: Incident) -> tuple[Proof, ...]:
     return tuple(found)
 
 
-def _plots(ask: Ask, incident: Incident, span: Span, evidence: Sequence[Proof]) -> tuple[Plot, ...]:
-    metrics = list(dict.fromkeys(proof.metric for proof in evidence if not proof.happened))
-    if not metrics:
-        return ()
-    points: dict[str, list[Sequence[Any]]] = {}
-    for metric, *values in ask(sql.TELEMETRY, {**_place(incident, span), "metrics": metrics}).rows:
-        if all(math.isfinite(value) for value in values):
-            points.setdefault(metric, []).append(values)
-    plots: dict[tuple[str, bool], Plot] = {}
-    for proof in evidence:
-        # Where instances drift apart, their mean does not show it, and their spread does.
-        apart = "spread" in proof.feature and proof.instance_observed is None
-        mine = points.get(proof.metric)
-        if mine and (proof.metric, apart) not in plots:
-            plots[proof.metric, apart] = _plot(incident, proof, mine, apart)
-    return tuple(plots.values())
-
-
-def _plot(incident: Incident, proof: Proof, points: Sequence[Sequence[Any]], apart: bool) -> Plot:
-    at = tuple(point[0] / 1000 for point in points)
-    known = catalogue().get(proof.metric)
-    factor, _ = humane(proof.unit if known is None else known.unit)
-    means, lows, highs, spreads = (tuple(factor * point[place] for point in points) for place in range(1, 5))
-    line = spreads if apart else means
-    series = Series(at, line, () if apart else lows, () if apart else highs)
-    expected, usual = _expected(incident, proof, at, line, apart)
-    seen = proof.instance_observed if proof.instance_observed is not None and not apart else math.nan
-    dimension = known.dimension if known is not None else "instance"
-    over = "spread over" if apart else "mean over"
-    what = f"{over} {dimension}s" if dimension != "host" else "mean"
-    return Plot(proof.metric, proof.subsystem, proof.unit, what, series, expected, usual, seen, proof.instance)
-
-
-def _expected(
-    incident: Incident, proof: Proof, at: Sequence[float], line: Sequence[float], apart: bool
-) -> tuple[float, str]:
-    """What the line is to be compared with. A variability or trend is no level, so there the time before has to do."""
-    same = proof.feature == "level" or proof.feature.startswith(f"level of the {'spread' if apart else 'mean'} ")
-    if same and math.isfinite(proof.expected):
-        return proof.expected, "usual level"
-    if proof.instance_expected is not None and math.isfinite(proof.instance_expected):
-        return proof.instance_expected, f"usual for {proof.instance}"
-    before = sorted(value for when, value in zip(at, line, strict=True) if when < incident.start)
-    return (before[len(before) // 2], "median before") if before else (math.nan, "")
-
-
 def _judgements(ask: Ask, incident: Incident, span: Span) -> tuple[Judgement, ...]:
     return tuple(
         Judgement(moment / 1000, float(severity) if scored else math.nan, bool(anomalous))
-        for moment, scored, severity, anomalous in ask(sql.JUDGEMENTS, _place(incident, span)).rows
+        for moment, scored, severity, anomalous in ask(sql.JUDGEMENTS, sql.bounds(incident.host, span)).rows
     )
 
 
 def _happenings(ask: Ask, incident: Incident, span: Span) -> tuple[tuple[Happening, ...], int]:
     """All there is, but of the states and of the events MOST_HAPPENINGS each, and how many are left out."""
-    place = _place(incident, span)
+    place = sql.bounds(incident.host, span)
     states = _states(ask, incident)
     # The first and the last ones matter most.
     shown = (
@@ -220,7 +173,7 @@ def _states(ask: Ask, incident: Incident) -> list[Happening]:
 
 
 def _coverage(ask: Ask, incident: Incident, span: Span) -> Coverage:
-    place = {**_place(incident, span), "early": EARLY_MS}
+    place = {**sql.bounds(incident.host, span), "early": EARLY_MS}
     summaries = {
         str(subsystem): Summary(int(first) / 1000, int(last) / 1000, int(covered) / 1000, int(lost), int(flawed))
         for subsystem, first, last, covered, lost, flawed in ask(sql.BATCHES, place).rows
@@ -245,15 +198,6 @@ def _fleet(ask: Ask, incident: Incident) -> Fleet:
     hosts = int(ask(sql.HOSTS, {}).rows[0][0])
     others = {each.host for each in found} - same
     return Fleet(WITHIN_S, hosts, len(same), len(others), tuple(found[:MOST_NEIGHBOURS]))
-
-
-def _place(incident: Incident, span: Span) -> dict[str, Any]:
-    return {
-        "host": incident.host,
-        "begin": int(span.begin * 1000),
-        "end": int(span.end * 1000),
-        "step": int(span.step_s * 1000),
-    }
 
 
 def _reveals(metric: str) -> str:

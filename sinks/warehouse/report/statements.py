@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
+
+from sinks.warehouse.report.content import Span
 
 MATCHING: Final = """
 SELECT id, host, start, subsystem FROM episodes WHERE startsWith(id, {id:String})
@@ -35,6 +37,22 @@ FROM
       AND ts >= fromUnixTimestamp64Milli({begin:Int64}, 'UTC') AND ts < fromUnixTimestamp64Milli({end:Int64}, 'UTC')
 )
 GROUP BY metric, intDiv(at - {begin:Int64}, {step:Int64})
+ORDER BY metric, begin
+"""
+SAMPLES: Final = """
+SELECT metric, min(at) AS begin, avg(mean), min(lowest), max(highest), avg(spread), avgIf(own, isFinite(own))
+FROM
+(
+    SELECT metric, toUnixTimestamp64Milli(ts) AS at, avg(value) AS mean, min(value) AS lowest, max(value) AS highest,
+           stddevPop(value) AS spread,
+           avgIf(value, instance = transform(toString(metric), {metrics:Array(String)}, {instances:Array(String)}, ''))
+               AS own
+    FROM episode_samples
+    WHERE episode = {id:String} AND metric IN {metrics:Array(String)}
+      AND ts >= fromUnixTimestamp64Milli({begin:Int64}, 'UTC') AND ts < fromUnixTimestamp64Milli({end:Int64}, 'UTC')
+    GROUP BY metric, ts
+)
+GROUP BY metric, intDiv(at - {begin:Int64}, {fine:Int64})
 ORDER BY metric, begin
 """
 JUDGEMENTS: Final = """
@@ -131,3 +149,13 @@ ORDER BY id, revision DESC LIMIT 1 BY id LIMIT 100000
 """
 HOSTS: Final = "SELECT count() FROM hosts"
 NOW: Final = "SELECT now64(3, 'UTC')"
+
+
+def bounds(host: str, span: Span) -> dict[str, Any]:
+    """Parameters of statements about `host` over `span`."""
+    return {
+        "host": host,
+        "begin": int(span.begin * 1000),
+        "end": int(span.end * 1000),
+        "step": int(span.step_s * 1000),
+    }

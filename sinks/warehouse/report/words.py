@@ -100,7 +100,7 @@ def facts(report: Report) -> list[tuple[str, str]]:
     """The head of a report: names and values."""
     incident = report.incident
     closed = "still open" if incident.closed is None else f"closed, calm since {moment(incident.closed)}"
-    votes = ", ".join(f"{name} {of}" for name, of in sorted(incident.votes.items()))
+    votes = ", ".join(f"{name} {of}" for name, of in sorted(incident.votes.items()) if of)
     rows = [
         ("episode", incident.id),
         ("host", incident.host),

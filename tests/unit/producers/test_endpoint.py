@@ -1,19 +1,14 @@
-"""The agent's page, asked over HTTP, and read back with Prometheus' own parser."""
+"""The agent's pages, read back with Prometheus' own parser."""
 
 from __future__ import annotations
 
-import socket
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from producers.endpoint import Endpoint
+from producers.endpoint import site
 from producers.reading import Problem
 from producers.status import Status
 from producers.vitals import Vitals
@@ -55,21 +50,9 @@ RECORDS = (
 )
 
 
-@contextmanager
-def serving(status: Status) -> Iterator[str]:
-    endpoint = Endpoint("127.0.0.1", 0, lambda: status, lambda: RECORDS)
-    try:
-        yield f"http://127.0.0.1:{endpoint.port}"
-    finally:
-        endpoint.close()
-
-
-def get(url: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
+def get(status: Status, path: str) -> tuple[int, str]:
+    code, _, text = site(lambda: status, lambda: RECORDS).get(path)
+    return code, text
 
 
 def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -81,8 +64,7 @@ def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
 
 
 def test_metrics_of_the_agent() -> None:
-    with serving(WELL) as url:
-        code, text = get(f"{url}/metrics")
+    code, text = get(WELL, "/metrics")
     found = samples(text)
     assert code == 200
     assert found["reveal_agent_samples_total", ()] == 1200
@@ -101,8 +83,7 @@ def test_metrics_of_the_agent() -> None:
 
 
 def test_telemetry_is_the_mean_of_the_last_batch_and_absent_where_nothing_was_read() -> None:
-    with serving(WELL) as url:
-        code, text = get(f"{url}/telemetry")
+    code, text = get(WELL, "/telemetry")
     assert code == 200
     assert samples(text) == {
         ("reveal_cpu_load1", ()): 1.5,
@@ -126,38 +107,8 @@ def test_telemetry_is_the_mean_of_the_last_batch_and_absent_where_nothing_was_re
     ],
 )
 def test_alive_and_ready_are_two_questions(status: Status, alive: int, ready: int, words: str) -> None:
-    with serving(status) as url:
-        assert get(f"{url}/healthz")[0] == alive
-        code, text = get(f"{url}/readyz?verbose")
+    assert get(status, "/healthz")[0] == alive
+    code, text = get(status, "/readyz")
     assert code == ready
     assert words in text
     assert "thermal" in text, "what hangs is said even when all is well"
-
-
-def test_other_pages_and_faults_are_answered() -> None:
-    with serving(WELL) as url:
-        code, text = get(f"{url}/")
-        assert code == 404
-        assert "/metrics" in text
-    broken = Endpoint("127.0.0.1", 0, lambda: 1 / 0, lambda: RECORDS)  # type: ignore[arg-type,return-value]
-    try:
-        assert get(f"http://127.0.0.1:{broken.port}/metrics")[0] == 500
-        assert get(f"http://127.0.0.1:{broken.port}/telemetry")[0] == 200
-    finally:
-        broken.close()
-
-
-def test_clients_that_say_nothing_do_not_block_others() -> None:
-    with serving(WELL) as url:
-        port = int(url.rpartition(":")[2])
-        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
-        try:
-            assert get(f"{url}/healthz")[0] == 200
-        finally:
-            for client in silent:
-                client.close()
-
-
-def test_a_port_that_is_taken_is_an_error() -> None:
-    with serving(WELL) as url, pytest.raises(OSError, match="in use"):
-        Endpoint("127.0.0.1", int(url.rpartition(":")[2]), lambda: WELL, lambda: RECORDS)

@@ -58,7 +58,7 @@ def example(text: str = "host-1", closed: bool = True) -> Report:
             Proof("cpu.time.user", "cpu", "", "trend", "s/s", math.nan, 1.0, -7.0),
             Proof("event.xid", "gpu", "gpu3", text, "code", 79.0, 0.0, 1000.0, reveals="an error of the driver"),
         ),
-        plots=(Plot("gpu.temp", "gpu", "C", text, series, 10.0, text, 95.0, text),),
+        plots=(Plot("gpu.temp", "gpu", "C", text, series, 10.0, text, START, 95.0, text),),
         judgements=tuple(
             Judgement(moment, math.nan if moment < START - 50 else value / 10, value > 50)
             for moment, value in zip(at, line, strict=True)

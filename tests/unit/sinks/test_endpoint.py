@@ -1,16 +1,13 @@
-"""The sink's page."""
+"""The sink's pages."""
 
 from __future__ import annotations
-
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from pages.site import TEXT, Site
 from schemas.settings import SettingsError, WarehouseSettings, load
-from sinks.warehouse.endpoint import HANGS_S, Endpoint
+from sinks.warehouse.endpoint import HANGS_S, site
 from sinks.warehouse.status import Status
 
 STATUS = Status(
@@ -36,24 +33,13 @@ def told() -> Told:
 
 
 @pytest.fixture
-def address(told: Told) -> Iterator[str]:
-    endpoint = Endpoint("127.0.0.1", 0, lambda: told.status)
-    yield f"http://127.0.0.1:{endpoint.port}"
-    endpoint.close()
+def pages(told: Told) -> Site:
+    return site(lambda: told.status)
 
 
-def get(url: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
-
-
-def test_metrics_are_prometheus_text(address: str) -> None:
-    status, text = get(f"{address}/metrics")
-    assert status == 200
+def test_metrics_are_prometheus_text(pages: Site) -> None:
+    code, _, text = pages.get("/metrics")
+    assert code == 200
     found = {
         (sample.name, *sample.labels.values()): sample.value
         for family in text_string_to_metric_families(text)
@@ -67,14 +53,13 @@ def test_metrics_are_prometheus_text(address: str) -> None:
     assert found["reveal_warehouse_upkeep_total", "minutes"] == 4
 
 
-def test_a_sink_that_waits_is_alive_and_not_ready_and_one_that_hangs_is_neither(address: str, told: Told) -> None:
-    assert get(f"{address}/readyz") == (200, "ok\n")
+def test_a_sink_that_waits_is_alive_and_not_ready_and_one_that_hangs_is_neither(pages: Site, told: Told) -> None:
+    assert pages.get("/readyz") == (200, TEXT, "ok\n")
     told.status = Status("warehouse-1", "1.0", waiting="ClickHouse does not answer")
-    assert get(f"{address}/healthz") == (200, "ok\n")
-    assert get(f"{address}/readyz") == (503, "waiting: ClickHouse does not answer\n")
+    assert pages.get("/healthz") == (200, TEXT, "ok\n")
+    assert pages.get("/readyz") == (503, TEXT, "waiting: ClickHouse does not answer\n")
     told.status = Status("warehouse-1", "1.0", turn_s=HANGS_S + 1)
-    assert get(f"{address}/healthz") == (503, "no sign of life for 61 s\n")
-    assert get(f"{address}/other")[0] == 404
+    assert pages.get("/healthz") == (503, TEXT, "no sign of life for 61 s\n")
 
 
 @pytest.mark.parametrize(

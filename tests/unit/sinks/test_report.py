@@ -18,7 +18,7 @@ from markdown_it import MarkdownIt
 from schemas.catalogue import catalogue
 from schemas.units import humane
 from sinks.warehouse.report import words
-from sinks.warehouse.report.chart import HEIGHT, WIDTH, metric_chart, severity_chart, share_bars
+from sinks.warehouse.report.chart import HEIGHT, WIDTH, metric_chart, onset_chart, severity_chart, share_bars
 from sinks.warehouse.report.content import Coverage, Fleet, Plot, Proof, Report, Series, Span
 from sinks.warehouse.report.gaps import MOST_GAPS, Break, Summary, coverage
 from sinks.warehouse.report.markdown import code, plain
@@ -271,6 +271,37 @@ def test_a_plot_shows_before_during_and_after() -> None:
     assert min(heights[60:90]) < heights[0] == float(by_class(drawing, "expected")[0].attrib["y1"])
 
 
+def test_single_samples_are_drawn_and_once_more_closer_by() -> None:
+    report = example()
+    (plot,) = report.plots
+    assert len(by_class(plotted(report, plot), "seen")) == 1
+    assert onset_chart(plot, report) is None
+    at = tuple(START - 10 + 0.1 * place for place in range(700))
+    values = tuple(50.0 + place % 7 for place in range(700))
+    own = Series(at, tuple(value + 9 for value in values))
+    sampled = replace(plot, samples=Series(at, values, values, values), own=own, since=START + 7)
+    drawing = plotted(report, sampled)
+    for name in ("own behind", "samples behind"):
+        (line,) = by_class(drawing, name)
+        assert len(line.attrib["points"].split()) == 700
+    # The level of the instance stands for its samples only where these are not kept.
+    assert by_class(drawing, "seen") == []
+    closer = onset_chart(sampled, report)
+    assert closer is not None
+    drawing = ElementTree.fromstring(closer)
+    for piece in drawing.iter():
+        check_within(piece, WIDTH, HEIGHT)
+    for name in ("own", "line"):
+        (line,) = by_class(drawing, name)
+        # From 5 s before to 15 s after it began to be strange.
+        assert 199 <= len(line.attrib["points"].split()) <= 201
+    assert [piece.text for piece in by_class(drawing, "phase")] == ["during"]
+    assert render(replace(report, plots=(sampled,)), "html").count("since 14:13:27, sample by sample") == 1
+    assert "sample by sample" not in render(report, "html")
+    few = replace(sampled, samples=Series(at[::10], values[::10]), own=None)
+    assert onset_chart(few, report) is None, "a sample a second is a mean of a second"
+
+
 def test_an_open_episode_is_shaded_to_the_end() -> None:
     report = example(closed=False)
     (during,) = by_class(plotted(report, report.plots[0]), "during")
@@ -288,7 +319,7 @@ def test_any_values_are_drawn(values: list[float], expected: float, step: int, l
     at = tuple(START - 60 + step * place for place in range(len(values)))
     series = Series(at, tuple(values), tuple(values), tuple(values))
     report = replace(example(), span=Span(START - 60, START - 60 + length, 1.0))
-    plot = Plot("cpu.load1", "cpu", "", "mean", series, expected, "usual", expected, "x")
+    plot = Plot("cpu.load1", "cpu", "", "mean", series, expected, "usual", START, expected, "x")
     for drawn in (metric_chart(plot, report), severity_chart(report.judgements, report)):
         for piece in ElementTree.fromstring(drawn).iter():
             check_within(piece, WIDTH, HEIGHT)

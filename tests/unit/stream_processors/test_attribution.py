@@ -13,7 +13,6 @@ from schemas.settings import PipelineSettings
 from stream_processors.amounts import settled
 from stream_processors.attribution import (
     EVIDENCE_ROWS,
-    USUAL,
     attribute,
     contributions,
     examine,
@@ -26,6 +25,7 @@ from stream_processors.families import family
 from stream_processors.features import feature_table, window_features
 from stream_processors.moves import Moves, metric_index, moves
 from stream_processors.rows import Row
+from stream_processors.scaling import USUAL
 from stream_processors.seconds import reduce_batch
 from stream_processors.windows import Window, Windows
 from tests.synthetic import CPU_HOG, WRITEBACK, Fault, run
