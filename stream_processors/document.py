@@ -16,10 +16,10 @@ test compares them.
 Each window of an open episode is compared with every cause. A sign counts from {quiet:g} robust standard deviations
 on and fully from {loud:g}. All that a cause requires must show; what supports it makes it more certain, up to when
 {enough:.0%} of the weight of its supporting signs shows; what speaks against it makes it less. What the host does not
-measure counts neither way. The confidence of an episode is the mean over its windows, in which severe and recent
-windows weigh most. From {named:.0%} on a cause is named; below, the cause is unknown, and the episode says what was
-strange all the same. Symptoms are named only where no other cause is. A named cause also gives the episode its
-subsystem; the shares of the subsystems stay as measured.
+measure counts neither way. The confidence of an episode is the mean over its windows, in which severe windows weigh
+more, and old ones slowly less: what a fault does when it ends does not rename it. From {named:.0%} on a cause is named;
+below, the cause is unknown, and the episode says what was strange all the same. Symptoms are named only where no other
+cause is. A named cause also gives the episode its subsystem; the shares of the subsystems stay as measured.
 
 `candidates` of an episode has all causes that fit, with their confidence: the second one is worth a look where the
 first is not certain.
@@ -40,6 +40,7 @@ unless said), `fallback = true` marks a symptom. Signs are sentences:
 | `tcp.fast_retrans rises` | the metric, or an instance, does; also `falls`, `moves`, `swings`, `steady` |
 | `ib.symbol_error or ib.rx_errors rises` | any of them does; the strongest counts |
 | `gpu.clock_sm falls on one` | few of its instances do: a quarter at most, or one; `on many`: more than half |
+| `vm.pgfault multiplies` | it rises to many times what is usual; `vanishes`: falls to a small part of it |
 | `cpu.irq.nic spreads` | its instances drift apart |
 | `gpu.temp_margin below 3` | its lowest instance (`above`: its highest) has such a value |
 | `tcp.syn_retrans per tcp.retrans_segs above 0.4` | such a share of the second's excess is of the first |

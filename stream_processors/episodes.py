@@ -1,7 +1,8 @@
 """Episodes: runs of anomalous windows of one host, with hysteresis, from opening to closing, and their probable cause.
 
-What windows say of causes is summed up over an episode, the severe and the recent ones counting most, so that one odd
-window renames nothing. A cause that is named also names the subsystem; the shares stay as they were measured.
+What windows say of causes is summed up over an episode, the severe ones counting most and old ones slowly less, so
+that neither an odd window nor what a fault does when it ends renames it. A cause that is named also names the
+subsystem; the shares stay as they were measured.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ SAME_SHARE = 0.35
 """A window goes on with an episode when their shares of subsystems overlap at least so far."""
 UPDATE_EVERY = 5
 """An open episode is told again after this many anomalous windows, or when its peak, subsystem or cause changes."""
-FADING = 0.9
+FADING = 0.97
 """What a window says of causes counts this much less with each that follows."""
 SETTLED = 10
 """After so many windows a cause that was named stays until another one is, since faults have after-effects."""

@@ -156,7 +156,7 @@ DISCARD_FLOOR: Final = 1.0
 AGAIN_FLOORS: Final[Mapping[str, float]] = {
     **{f"tcp.{name}": 2.0 for name in ("retrans_segs", "fast_retrans", "slow_start_retrans", "lost_retransmit")},
     "tcp.timeouts": 1.0,
-    "tcp.dsack_recv": 2.0,
+    "tcp.dsack_recv": 20.0,
     "ip.ecn_ce": 5.0,
 }
 """Floors of what is sent again: few among the packets of a host, and each costs as much time as thousands of them."""

@@ -54,8 +54,13 @@ BACK: Final = 30
 
 ADJUST_S: Final = 20
 """What a change of work moves within so many seconds is what it moves."""
+LEARNS_S: Final = 120
+SETTLES_S: Final = 60
+"""For so long that is remembered, as new work takes some time to show all that it does; where it is still not learnt,
+what it moves no longer is then forgotten by half in so many seconds.
+"""
 FRESH: Final = 2.0
-"""What deviates so many times as much as it did then is something else."""
+"""What deviates so many times as much as is remembered is something else."""
 
 ALLOCATIONS: Final = frozenset({"gpu.mem_used", "mem.anon", "mem.committed"})
 WORK: Final = frozenset(
@@ -213,7 +218,8 @@ class Regimes:
     begun   second in which what is learnt anew began: later than `since` when memory was allocated in steps
     anchor  allocations then; None if it is not for them
     back    windows in a row that were as before
-    moves   float32 (metrics,): by how much the change moves metrics at most, in scales
+    moves   float32 (metrics,): by how much the change moves metrics, in scales
+    moved   second of which that is
     """
 
     phase_times: int
@@ -224,6 +230,7 @@ class Regimes:
     anchor: Singles | None = None
     back: int = 0
     moves: Singles | None = None
+    moved: int = 0
     _strange: Singles | None = None  # sum of the shapes of the anomalous windows of what goes on
     _windows: int = 0
     _spoke: bool = False
@@ -268,11 +275,18 @@ class Regimes:
         """Of the deviations (len(feature_table()),) of a window that is changed from `second` on, those that the change
         does not account for, the others as 0; None while it is not known what it moves.
         """
-        sizes = by_metric(deviations)
-        if self.moves is None or second - self.begun <= ADJUST_S:
-            self.moves = sizes if self.moves is None else np.maximum(self.moves, sizes)
+        sizes, before = by_metric(deviations), self.moves
+        faded = np.zeros_like(sizes)
+        if before is not None:
+            stale = max(second - max(self.moved, self.begun + LEARNS_S), 0)
+            faded = before * np.float32(0.5 ** (stale / SETTLES_S))
+        self.moved = second
+        if before is None or second - self.begun <= ADJUST_S:
+            self.moves = np.maximum(faded, sizes)
             return None
-        fresh = sizes > FRESH * np.maximum(self.moves, USUAL / FRESH)
+        # What it moves on and on stays, and what grows is no part of it.
+        self.moves = np.maximum(faded, np.minimum(before, sizes))
+        fresh = sizes > FRESH * np.maximum(faded, USUAL / FRESH)
         return np.where(fresh[feature_table().metric_of], deviations, np.float32(0)).astype(np.float32)
 
     @property
@@ -293,6 +307,7 @@ class Regimes:
     def end(self) -> None:
         """What is new is learnt, or gone."""
         self.why, self.since, self.begun, self.anchor, self.back, self.moves = "", 0, 0, None, 0, None
+        self.moved = 0
 
     def as_before(self) -> bool:
         """A window was normal to the old model; whether BACK in a row were."""
@@ -354,6 +369,7 @@ class Regimes:
             "why": self.why,
             "since": self.since,
             "begun": self.begun,
+            "moved": self.moved,
             "back": self.back,
             "windows": self._windows,
             "spoke": self._spoke,
@@ -379,6 +395,8 @@ class Regimes:
         regimes.phases = [Phase(shape, *_phase(row)) for shape, row in zip(shapes, values["phases"], strict=False)]
         regimes.why, regimes.back = str(values["why"]), int(values["back"])
         regimes.since, regimes.begun = int(values["since"]), int(values["begun"])
+        # State of a version before did not fade.
+        regimes.moved = int(values.get("moved", regimes.begun))
         regimes._windows, regimes._spoke = int(values["windows"]), bool(values["spoke"])
         regimes._strange = shapes[-1] if regimes._windows else None
         regimes.anchor = np.asarray(arrays["anchor"], np.float32) if "anchor" in arrays else None

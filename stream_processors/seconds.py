@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from schemas.catalogue import SUBSYSTEMS, Metric, subsystem_metrics
 from schemas.matrices import KNOWN, Columns, Matrices
 from schemas.records import Telemetry
+from stream_processors.retransmits import needed
 
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
@@ -275,13 +276,14 @@ def reduce_batch(batch: Telemetry) -> list[Second]:
     """The seconds that `batch` touches, oldest first; usually one. They are yet to be reduced."""
     matrices = Matrices.of(batch.metrics)
     plan = _plan(batch.subsystem, matrices.columns)
+    cells = needed(matrices.columns, matrices.cells)
     period_ns = batch.period_ms * 1_000_000
     seconds: list[Second] = []
     start = 0
     while start < batch.count:
         second, into_ns = divmod(batch.start_ns + start * period_ns, SECOND_NS)
         stop = min(batch.count, start - (into_ns - SECOND_NS) // period_ns)
-        samples = Samples(matrices.cells[start:stop], into_ns, period_ns)
+        samples = Samples(cells[start:stop], into_ns, period_ns)
         seconds.append(Second(second, batch.instances, plan, samples))
         start = stop
     return seconds

@@ -1,6 +1,7 @@
 """Signs: what speaks for a cause or against it, as sentences over what the metrics of a window do.
 
     tcp.fast_retrans rises                            a metric rises; or falls, moves (either), swings, stays steady
+    vm.pgfault multiplies                             it rises to many times what is usual; or vanishes, the same down
     ib.symbol_error or ib.rx_errors rises             any of them; the strongest counts
     gpu.clock_sm falls on one                         on few of the instances; "on many": on more than half of them
     cpu.irq.nic spreads                               its instances drift apart
@@ -27,7 +28,11 @@ from stream_processors.moves import Moves, metric_index
 QUIET: Final = 3.0
 LOUD: Final = 15.0
 """A deviation below QUIET robust standard deviations says nothing, one of LOUD says all; between, its logarithm."""
-_VERBS: Final = ("rises", "falls", "moves", "swings", "spreads", "steady")
+_VERBS: Final = ("rises", "falls", "moves", "swings", "spreads", "steady", "multiplies", "vanishes")
+SEVERAL: Final = 3.0
+MANIFOLD: Final = 30.0
+"""A metric that rises to SEVERAL times its usual level does not multiply, to MANIFOLD times it does; between, the
+logarithm. One that vanishes does the same downwards."""
 _WEIGHT: Final = re.compile(r"(\d+(?:\.\d+)?) \* (.+)")
 
 Happened = frozenset[tuple[str, int | None]]
@@ -127,12 +132,17 @@ def _movement(index: int, verb: str, where: str) -> Callable[[Moves, Happened], 
             "steady": max(rise, fall),
             "swings": float(moves.swing[index]),
             "spreads": float(moves.apart[index]),
+            "multiplies": rise if rise >= fall else 0.0,
+            "vanishes": fall if fall > rise else 0.0,
         }[verb]
         if math.isnan(rise):
             return math.nan
         told = _degree(strength)
         if (where == "one" and not moves.few[index]) or (where == "many" and not moves.many[index]):
             return 0.0
+        if verb in ("multiplies", "vanishes"):
+            level, usual = float(moves.level[index]), float(moves.usual[index])
+            return min(told, _manifold(level, usual) if verb == "multiplies" else _manifold(usual, level))
         return 1 - told if verb == "steady" else told
 
     return degree
@@ -161,6 +171,13 @@ def _ratio(part: int, whole: int, sign: float, limit: float) -> Callable[[Moves,
 
 def _degree(strength: float) -> float:
     return 0.0 if strength <= QUIET else min(1.0, math.log(strength / QUIET) / math.log(LOUD / QUIET))
+
+
+def _manifold(much: float, little: float) -> float:
+    """0 where `much` is up to SEVERAL times `little`, 1 from MANIFOLD times on."""
+    if not much > SEVERAL * little:
+        return 0.0
+    return min(1.0, math.log(much / little / SEVERAL) / math.log(MANIFOLD / SEVERAL)) if little > 0 else 1.0
 
 
 def _sign(way: str) -> float:

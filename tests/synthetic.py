@@ -73,7 +73,7 @@ def second(host: str, subsystem: str, index: int, fault: Fault | None = None, se
         level = 1000.0 + 70.0 * number
         noise = 0.02 * rng.standard_normal((10, len(names)))
         values = level * (1 + noise + 0.05 * load[:, None])
-        if number % 4 == 0:
+        if number % 4 == 0 or metric.name == "tcp.dsack_recv":
             values = np.zeros((10, len(names)))  # most counters of errors never move
         if fault is not None and fault.begin <= index < fault.end:
             values[:, 0] += fault.effects.get(metric.name, 0.0) * level

@@ -14,7 +14,7 @@ from stream_processors.features import feature_table
 from stream_processors.fitting import Inline
 from stream_processors.learning import Learner
 from stream_processors.pipeline import Pipeline
-from stream_processors.regime import ADJUST_S, Regimes
+from stream_processors.regime import ADJUST_S, LEARNS_S, SETTLES_S, Regimes
 from tests.synthetic import Fault, run
 
 
@@ -132,3 +132,29 @@ def test_what_a_change_moves_at_first_is_set_aside_and_the_rest_is_not() -> None
     assert rest.any()
     regimes.end()
     assert regimes.moves is None
+
+
+def test_what_a_change_moves_no_longer_is_forgotten_and_what_grows_is_never_part_of_it() -> None:
+    regimes = Regimes(2)
+    regimes.begin("memory is allocated otherwise", 1000)
+    for second in range(1000, 1000 + ADJUST_S + 1):
+        assert regimes.rest(off(mem__anon=40.0, cpu__busy_pct=20.0), second) is None
+    fault = off(mem__anon=40.0, cpu__busy_pct=30.0)
+    for second in range(1001 + ADJUST_S, 1001 + LEARNS_S + 2 * SETTLES_S):
+        rest = regimes.rest(off(mem__anon=40.0), second)
+        assert rest is not None
+        assert not rest.any()
+        if second == 1000 + LEARNS_S:
+            rest = regimes.rest(fault, second)
+            assert rest is not None
+            assert not rest.any(), "new work takes some time to show all that it does"
+    rest = regimes.rest(fault, second + 1)
+    assert rest is not None
+    assert np.flatnonzero(rest).tolist() == [place("cpu.busy_pct")]
+    # Slowly as it may come: each window is less than twice the one before it.
+    regimes.begin("again", 2000)
+    for second in range(2000, 2000 + ADJUST_S + 1):
+        regimes.rest(off(mem__anon=40.0), second)
+    grown = [regimes.rest(off(mem__anon=40.0, disk__writes=4.0 * 1.2**step), second + step) for step in range(1, 9)]
+    assert grown[-1] is not None
+    assert np.flatnonzero(grown[-1]).tolist() == [place("disk.writes")]

@@ -121,7 +121,12 @@ def test_what_a_cause_requires_is_enough_to_consider_it(name: str) -> None:
         if words[0] == "event":
             events.add((words[1], int(words[2]) if len(words) > 2 else None))
         elif words[1] in ("rises", "moves"):
-            moves = moved(moves, rise={words[0]: LOUD}, level={words[0]: 100 * 0.5**number})
+            level = 100 * 0.5**number
+            moves = moved(moves, rise={words[0]: LOUD}, level={words[0]: level}, usual={words[0]: level / 2})
+        elif words[1] == "multiplies":
+            moves = moved(moves, rise={words[0]: LOUD}, level={words[0]: 100.0}, usual={words[0]: 1.0})
+        elif words[1] == "vanishes":
+            moves = moved(moves, fall={words[0]: LOUD}, level={words[0]: 1.0}, usual={words[0]: 100.0})
         elif words[1] == "falls":
             moves = moved(moves, fall={words[0]: LOUD})
         elif words[1] == "spreads":
@@ -146,6 +151,24 @@ def test_a_sign_is_as_strong_as_what_it_names() -> None:
     assert degree("cpu.busy_pct rises or mem.free falls", moves) == degree("mem.free falls", moves)
     assert degree("cpu.load1 steady", moves) == 0
     assert degree("cpu.load5 steady", moves) == 1
+
+
+def test_what_multiplies_and_what_vanishes() -> None:
+    def at(times: float, **more: float) -> Moves:
+        much = {"rise": {"vm.pgfault": more.get("by", LOUD)}, "fall": {"net.tx_bytes": more.get("by", LOUD)}}
+        level = {"level": {"vm.pgfault": 100 * times, "net.tx_bytes": 100.0}}
+        return moved(still(), **much, **level, usual={"vm.pgfault": 100.0, "net.tx_bytes": 100 * times})
+
+    for sentence in ("vm.pgfault multiplies", "net.tx_bytes vanishes"):
+        assert degree(sentence, at(2.9)) == 0
+        assert degree(sentence, at(math.sqrt(90))) == pytest.approx(0.5)
+        assert degree(sentence, at(31)) == degree(sentence, at(1000)) == 1
+        assert degree(sentence, at(1000, by=2.0)) == 0, "a few of what is hardly ever there are nothing"
+        assert degree(sentence, still()) == 0
+    assert degree("vm.pgfault vanishes", at(1000)) == degree("net.tx_bytes multiplies", at(1000)) == 0
+    # From nothing, and to nothing.
+    assert degree("vm.pgfault multiplies", moved(at(9), usual={"vm.pgfault": 0.0})) == 1
+    assert degree("net.tx_bytes vanishes", moved(at(9), level={"net.tx_bytes": 0.0})) == 1
 
 
 def test_a_metric_that_both_rises_and_falls_does_what_it_does_more() -> None:

@@ -214,7 +214,7 @@ def test_flapping_is_one_episode() -> None:
 
 
 def test_a_tracker_is_its_state() -> None:
-    letters = "..cccmmc.....ccc.......cc......cccuuxxxxxx"
+    letters = "..cccmmc.....ccc.......cc......cccuu" + 20 * "x"
     whole = Story()
     whole.tell(letters)
     assert len({state.cause for state in whole.told}) > 1
@@ -257,7 +257,7 @@ def test_a_cause_is_named_as_evidence_grows_and_told_at_once() -> None:
     [opened] = story.tell("..uu")
     assert (opened.cause, opened.confidence, opened.checks, opened.remedy) == (None, 0.0, (), "")
     assert "cause unknown, since " in opened.explanation
-    story.tell("ccc")
+    story.tell("cccccc")
     named = next(state for state in story.told if state.cause)
     assert (named.cause, named.state) == ("cpu_contention", "updated")
     assert named.checks
@@ -272,6 +272,18 @@ def test_a_cause_that_fades_out_stays_named() -> None:
     assert story.told[-1].cause == "cpu_contention"
     story.tell("x" * 30)
     assert story.tracker.open is None or story.tracker.open.cause != "cpu_contention"
+
+
+def test_what_comes_last_does_not_rename_what_went_on_for_long() -> None:
+    story = Story()
+    story.tell("..cccccccccccccccc")
+    story.tell("xxxx")
+    assert story.told[-1].cause == "cpu_contention"
+    # Nor does it name what fitted nothing.
+    story = Story()
+    story.tell("..uuuuuuuuuuuuuuuu")
+    story.tell("cccc")
+    assert story.told[-1].cause is None
 
 
 def test_evidence_is_dated_to_when_it_first_was_strange() -> None:
