@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-START_S = 30.0
-STOP_S = 30.0
+START_S = 120.0
+STOP_S = 60.0
 
 
 class ClickHouseProcess:
