@@ -172,6 +172,7 @@ def test_verdicts_in_clickhouse_equal_those_of_the_backtest(
     assert_everything_once(stack, wanted)
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("victim", ["worker", "warehouse", "kafka", "clickhouse"])
 def test_sigkill_in_mid_stream(victim: str, stack: Stack, recording: Path, wanted: list[Verdict | Episode]) -> None:
     stack.start("warehouse")

@@ -469,7 +469,10 @@ def test_alerts_tries_and_feedback_are_rows(bench: Bench, clickhouse: ClickHouse
     ]
     tries = "SELECT receiver, channel, status, code FROM deliveries WHERE alert LIKE concat('%', {host:String}, '%')"
     wait_for(lambda: rows(tries) == [("hook", "webhook", "delivered", 200)] * 2, lambda: str(rows(tries)))
-    assert rows("SELECT verdict, by FROM feedback WHERE host = {host:String}") == [("true", "ada")]
+    said = "SELECT verdict, by FROM feedback WHERE host = {host:String}"
+    wait_for(lambda: rows(said) == [("true", "ada")], lambda: str(rows(said)))
+    episodes = "SELECT state FROM episodes WHERE host = {host:String} ORDER BY revision"
+    wait_for(lambda: rows(episodes) == [("opened",), ("closed",)], lambda: str(rows(episodes)))
 
     (documented,) = re.findall(r"```sql\n(.*?)```", DOCUMENTATION, re.DOTALL)
     # The tries of all tests before are there.

@@ -415,6 +415,7 @@ class Stream:
         }
 
 
+@pytest.mark.timeout(600)
 def test_sigkill_of_sink_clickhouse_and_kafka_loses_and_doubles_nothing(
     broker: LocalKafka, make_clickhouse: MakeClickHouse, tmp_path: Path
 ) -> None:

@@ -38,20 +38,26 @@ def second(frame: Frame, number: int) -> dict[str, Telemetry]:
     return {record.subsystem: record for record in frame.cut(number * SECOND_NS, 10)}
 
 
+def settled(frame: Frame) -> int:
+    """Seconds until GPUs are read on time, but for some samples on a busy machine."""
+    for number in range(20):
+        gpu = second(frame, number).get("gpu")
+        if gpu is not None and np.nanmax(gpu.metrics["gpu.stale"]) == 0:
+            assert gpu.metrics["gpu.stale"].shape == (10, 1)
+            if np.isnan(gpu.metrics["gpu.temp"][:, 0]).sum() < 5:
+                return number + 1
+    raise AssertionError("GPUs are not read on time")
+
+
 def test_a_call_that_hangs_stops_nothing_else(tmp_path: Path) -> None:
     nvml = profiles.h100(tmp_path / "nvml", 2)
     frame, driver = frame_over(nvml)
     try:
-        second(frame, 0)
-        good = second(frame, 1)["gpu"]
-        assert good.metrics["gpu.stale"].shape == (10, 1)
-        assert np.nanmax(good.metrics["gpu.stale"]) == 0
-        # A value every 100 ms, but for some that come late on a busy machine.
-        assert np.isnan(good.metrics["gpu.temp"][:, 0]).sum() < 5
+        begun = settled(frame)
         nvml.delay("gpu1", "nvmlDeviceGetTemperature", 45)
         nvml.write()
         stale = []
-        for number in range(2, 9):
+        for number in range(begun, begun + 7):
             records = second(frame, number)
             # The CPUs go on at 100 ms.
             assert not np.isnan(records["cpu"].metrics["cpu.time.user"]).any()
@@ -67,8 +73,8 @@ def test_a_call_that_hangs_stops_nothing_else(tmp_path: Path) -> None:
         assert "no answer of gpu1" in notice.message
         nvml.heal("gpu1", "nvmlDeviceGetTemperature")
         nvml.write()
-        second(frame, 9)
-        temperatures = second(frame, 10)["gpu"].metrics["gpu.temp"]
+        second(frame, begun + 7)
+        temperatures = second(frame, begun + 8)["gpu"].metrics["gpu.temp"]
         assert temperatures[-1].tolist() == [60, 61]
         (notice,) = driver.notices.drain("host-1", "session-1", "")
         assert notice.kind == "source_back"
@@ -81,15 +87,13 @@ def test_rates_of_counters(tmp_path: Path) -> None:
     nvml = profiles.h100(tmp_path / "nvml", 1)
     frame, _ = frame_over(nvml)
     try:
-        second(frame, 0)
-        began = time.monotonic()
+        begun = settled(frame)
         nvml.answer("gpu0", "nvmlDeviceGetTotalEnergyConsumption", 5_000_000_000_000 + 650_000)
         nvml.write()
-        energy = second(frame, 1)["gpu"].metrics["gpu.energy"][:, 0]
-        seconds = time.monotonic() - began
+        seconds = [second(frame, begun + number)["gpu"].metrics["gpu.energy"][:, 0] for number in range(2)]
+        energy = np.concatenate(seconds)
         # 650 J more, all of them within one sample.
         assert np.nansum(energy) * 0.1 == pytest.approx(650_000, rel=0.6)
         assert (energy > 0).sum() == 1
-        assert seconds < 5
     finally:
         frame.close()
