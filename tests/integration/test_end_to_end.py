@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -177,15 +179,19 @@ def test_verdicts_in_clickhouse_equal_those_of_the_backtest(
 def test_sigkill_in_mid_stream(victim: str, stack: Stack, recording: Path, wanted: list[Verdict | Episode]) -> None:
     stack.start("warehouse")
     stack.start("worker")
-    # On a busy machine the stream would be over before there is anybody to kill in the middle of it.
+    # On a busy machine the stream would be over before anybody could be killed in the middle of it: it waits there.
     stack.wait_until_at_work()
     replay = stack.start("replay", str(recording), "--speed", "5")
+    halt = threading.Timer(6.0, replay.process.send_signal, [signal.SIGSTOP])
+    halt.start()
     windows = sum(isinstance(each, Verdict) for each in wanted)
     # In the warm-up, while telemetry keeps coming, and again after it, when it still does unless the machine is slow.
     for share in (0.15, 0.5):
         eventually(lambda s=share: stack.windows() > s * windows, f"{share:.0%} of the windows", 120, 0.1)  # type: ignore[misc]
         assert share > 0.2 or replay.process.poll() is None, "the stream ended before the first kill"
         stack.kill_and_restart(victim)
+        halt.cancel()
+        replay.process.send_signal(signal.SIGCONT)
     assert replay.wait(120) == 0, replay.tail()
     eventually(
         lambda: stack.windows() == windows, lambda: f"{windows} windows after a kill of {victim}, not {stack.windows()}"
