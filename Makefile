@@ -23,11 +23,11 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# What needs no services runs on all cores, what waits for services two files at a time; what is timed runs alone.
+# What needs no services runs on all cores; what waits for services three files at a time; what is timed, alone.
 test: check
 	$(BIN)/pytest --numprocesses auto --dist worksteal tests/unit tests/simulated
-	$(BIN)/pytest --numprocesses 2 --dist loadfile tests/landing
-	$(BIN)/pytest tests/integration
+	$(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder tests/landing tests/integration
+	$(BIN)/pytest tests/timed
 
 bench: setup
 	$(BIN)/python -m tests.benchmarks

@@ -16,8 +16,8 @@ from typing import Self
 
 import pytest
 
-START_S = 30.0
-STOP_S = 30.0
+START_S = 120.0
+STOP_S = 60.0
 
 
 class ClickHouseProcess:

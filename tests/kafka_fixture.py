@@ -1,10 +1,14 @@
-"""The real Kafka for tests: one broker for the session, and further ones for tests that stop or kill theirs."""
+"""The real Kafka for tests: one broker for the session without topics, one for each file that asks for it with Reveal's
+topics, and further ones for tests that stop or kill theirs.
+"""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -12,14 +16,30 @@ from deploy.kafka.ports import free_ports
 from deploy.kafka.server import LocalKafka
 from deploy.kafka.topics import create_topics
 from schemas.topics import TopicSpec
+from tests.streams import make_topics
 
 NewKafka = Callable[[], LocalKafka]
 
 
 def local_kafka(directory: Path) -> LocalKafka:
-    """A broker on free ports, neither prepared nor started."""
+    """A broker on free ports, not started, with new storage where there is none."""
     port, controller_port = free_ports(2)
-    return LocalKafka(directory, port=port, controller_port=controller_port)
+    kafka = LocalKafka(directory, port=port, controller_port=controller_port)
+    if not kafka.data.exists():
+        for name, content in _storage().items():
+            path = kafka.data / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+    return kafka
+
+
+@cache
+def _storage() -> Mapping[Path, bytes]:
+    """Files of formatted storage: the tool that makes it, a second of Java, runs once and not for each broker."""
+    with TemporaryDirectory() as place:
+        kafka = LocalKafka(Path(place))
+        kafka.prepare()
+        return {path.relative_to(kafka.data): path.read_bytes() for path in kafka.data.rglob("*") if path.is_file()}
 
 
 def new_topic(kafka: LocalKafka, partitions: int = 4) -> str:
@@ -36,9 +56,22 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
         yield broker
 
 
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
+    """A running broker with Reveal's topics for the tests of one file."""
+    kafka = local_kafka(tmp_path_factory.mktemp("broker"))
+    kafka.start()
+    try:
+        kafka.wait_ready()
+        make_topics(kafka.bootstrap)
+        yield kafka
+    finally:
+        kafka.kill()
+
+
 @pytest.fixture
 def new_kafka(tmp_path: Path) -> Iterator[NewKafka]:
-    """Makes running brokers for this test alone; they are stopped after it, in whatever state it leaves them."""
+    """Makes running brokers for this test alone; they are killed after it, in whatever state it leaves them."""
     brokers: list[LocalKafka] = []
 
     def make() -> LocalKafka:
@@ -50,4 +83,4 @@ def new_kafka(tmp_path: Path) -> Iterator[NewKafka]:
 
     yield make
     for broker in brokers:
-        broker.stop()
+        broker.kill()

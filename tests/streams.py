@@ -111,12 +111,30 @@ def _watermarks(consumer: Consumer, partition: TopicPartition) -> tuple[int, int
             time.sleep(0.1)
 
 
-def eventually(condition: Callable[[], bool], what: str, timeout_s: float = 120.0, every_s: float = 0.25) -> None:
-    """Wait until `condition` holds; fails with `what` otherwise."""
+def eventually(
+    condition: Callable[[], object], what: str | Callable[[], str], timeout_s: float = 120.0, every_s: float = 0.25
+) -> None:
+    """Wait until `condition` holds; fails with `what` otherwise. The limit is for a machine that does much else."""
     deadline = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what}"
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout_s:.0f} s: {what if isinstance(what, str) else what()}")
         time.sleep(every_s)
+
+
+def wait_for(condition: Callable[[], object], what: str | Callable[[], str]) -> None:
+    """`eventually`, for a condition that costs little to ask."""
+    eventually(condition, what, every_s=0.05)
+
+
+def _apart(log: Path) -> Mapping[str, str]:
+    """Settings that keep a service apart from those of other tests, of which some may run at the same time."""
+    return {
+        # What an agent of another test left behind would be sent by this one.
+        "REVEAL_AGENT_SPOOL": str(log.with_suffix(".spool")),
+        "REVEAL_AGENT_HTTP_PORT": "0",
+        "REVEAL_WAREHOUSE_LISTEN": "",
+    }
 
 
 class Service:
@@ -128,8 +146,7 @@ class Service:
         with log.open("ab") as file:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "deploy.cli", name, *arguments],
-                # A spool of its own, or what an agent of another test left behind would be sent by this one.
-                env={**os.environ, "REVEAL_AGENT_SPOOL": str(log.with_suffix(".spool")), **environ},
+                env={**os.environ, **_apart(log), **environ},
                 stdout=file,
                 stderr=subprocess.STDOUT,
             )
@@ -141,15 +158,15 @@ class Service:
     def kill(self) -> None:
         """SIGKILL."""
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)
 
     def stop(self) -> int:
         """SIGTERM once the process is so far that it handles it; the exit status."""
-        eventually(lambda: self.process.poll() is not None or self._handles(signal.SIGTERM), f"{self.name} started", 30)
+        eventually(lambda: self.process.poll() is not None or self._handles(signal.SIGTERM), f"{self.name} started")
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(30)
+                self.process.wait(60)
             except subprocess.TimeoutExpired:
                 self.kill()
                 raise AssertionError(f"{self.name} did not stop on SIGTERM:\n{self.tail()}") from None

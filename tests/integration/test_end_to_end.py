@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,13 +14,15 @@ import clickhouse_connect
 import pytest
 
 from deploy.kafka.server import LocalKafka
+from schemas.codec import encode
 from schemas.recording import RecordingWriter, read_recording
-from schemas.records import Episode, Verdict
+from schemas.records import Episode, Event, Verdict
 from schemas.settings import PipelineSettings
+from schemas.topics import EVENTS
 from stream_processors.backtest import backtest
 from tests.clickhouse_fixture import ClickHouseProcess
 from tests.kafka_fixture import NewKafka
-from tests.streams import Service, eventually, make_topics
+from tests.streams import Service, eventually, make_topics, publish_raw
 from tests.synthetic import START, Fault, run
 
 HOSTS = ("gpu-001", "gpu-002")
@@ -56,12 +60,23 @@ class Stack:
         finally:
             client.close()
 
-    def windows(self) -> int:
-        """Verdicts in ClickHouse; 0 while there is no table or no server."""
+    def count(self, table: str) -> int:
+        """Rows in ClickHouse; 0 while there is no table or no server."""
         try:
-            return int(self.query("SELECT count() FROM reveal.verdicts")[0][0])
+            return int(self.query(f"SELECT count() FROM reveal.{table}")[0][0])
         except Exception:  # whatever the client says of a server that is away or empty
             return 0
+
+    def windows(self) -> int:
+        """Verdicts in ClickHouse."""
+        return self.count("verdicts")
+
+    def wait_until_at_work(self) -> None:
+        """Until sink and worker have taken a message, an event of a host that is in no recording."""
+        first = Event("first", "s1", 0, START * 10**9, "oom_kill", "memory", "info", "a process", "kernel log")
+        publish_raw(self.kafka.bootstrap, EVENTS, first.host.encode(), encode(first))
+        eventually(lambda: "hosts restored" in self.services["worker"].tail(), "the worker at work")
+        eventually(lambda: self.count("events") == 1, "the sink at work")
 
     def kill_and_restart(self, name: str) -> None:
         if name == "kafka":
@@ -150,29 +165,38 @@ def test_verdicts_in_clickhouse_equal_those_of_the_backtest(
 ) -> None:
     stack.start("warehouse")
     stack.start("worker")
-    assert stack.start("replay", str(recording), "--speed", "max").wait(60) == 0, stack.services["replay"].tail()
+    assert stack.start("replay", str(recording), "--speed", "max").wait(120) == 0, stack.services["replay"].tail()
     windows = sum(isinstance(each, Verdict) for each in wanted)
-    eventually(lambda: stack.windows() == windows, f"{windows} windows", 120)
-    eventually(lambda: telemetry_is_complete(stack), "telemetry", 30)
+    eventually(lambda: stack.windows() == windows, lambda: f"{windows} windows, not {stack.windows()}")
+    eventually(lambda: telemetry_is_complete(stack), "telemetry")
     for name in ("worker", "warehouse"):
         assert stack.services[name].stop() == 0, stack.services[name].tail()
     assert_everything_once(stack, wanted)
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("victim", ["worker", "warehouse", "kafka", "clickhouse"])
 def test_sigkill_in_mid_stream(victim: str, stack: Stack, recording: Path, wanted: list[Verdict | Episode]) -> None:
     stack.start("warehouse")
     stack.start("worker")
-    replay = stack.start("replay", str(recording), "--speed", "4")
+    # On a busy machine the stream would be over before anybody could be killed in the middle of it: it waits there.
+    stack.wait_until_at_work()
+    replay = stack.start("replay", str(recording), "--speed", "5")
+    halt = threading.Timer(6.0, replay.process.send_signal, [signal.SIGSTOP])
+    halt.start()
     windows = sum(isinstance(each, Verdict) for each in wanted)
     # In the warm-up, while telemetry keeps coming, and again after it, when it still does unless the machine is slow.
     for share in (0.15, 0.5):
         eventually(lambda s=share: stack.windows() > s * windows, f"{share:.0%} of the windows", 120, 0.1)  # type: ignore[misc]
         assert share > 0.2 or replay.process.poll() is None, "the stream ended before the first kill"
         stack.kill_and_restart(victim)
-    assert replay.wait(60) == 0, replay.tail()
-    eventually(lambda: stack.windows() == windows, f"{windows} windows after a kill of {victim}", 120)
-    eventually(lambda: telemetry_is_complete(stack), "telemetry", 30)
+        halt.cancel()
+        replay.process.send_signal(signal.SIGCONT)
+    assert replay.wait(120) == 0, replay.tail()
+    eventually(
+        lambda: stack.windows() == windows, lambda: f"{windows} windows after a kill of {victim}, not {stack.windows()}"
+    )
+    eventually(lambda: telemetry_is_complete(stack), "telemetry")
     for name in ("worker", "warehouse"):
         assert stack.services[name].stop() == 0, stack.services[name].tail()
     assert_everything_once(stack, wanted)

@@ -20,8 +20,7 @@ from schemas.topics import DEAD, EVENTS, MODELS, VERDICTS
 from stream_processors.backtest import backtest
 from stream_processors.happenings import SLOT
 from tests.clickhouse_fixture import ClickHouseProcess
-from tests.kafka_fixture import local_kafka
-from tests.streams import Service, eventually, make_topics, publish, publish_raw, read_all
+from tests.streams import Service, eventually, publish, publish_raw, read_all
 from tests.synthetic import START, Fault, run
 
 pytestmark = pytest.mark.stack
@@ -66,14 +65,6 @@ class Stack:
             return []
         finally:
             client.close()
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
-    """A broker of this module's own, with Reveal's topics."""
-    with local_kafka(tmp_path_factory.mktemp("events-kafka")) as kafka:
-        make_topics(kafka.bootstrap)
-        yield kafka
 
 
 @pytest.fixture

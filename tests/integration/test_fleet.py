@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,18 +29,9 @@ from sinks.warehouse.store import Store
 from sinks.warehouse.truth import insert_truth
 from stream_processors.backtest import backtest
 from tests.clickhouse_fixture import ClickHouseProcess
-from tests.kafka_fixture import local_kafka
-from tests.streams import make_topics, read_all
+from tests.streams import read_all
 
 NOWHERE = {"REVEAL_KAFKA_BOOTSTRAP": "127.0.0.1:1", "REVEAL_CLICKHOUSE_PORT": "1"}
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
-    """A broker of this module's own, with Reveal's topics."""
-    with local_kafka(tmp_path_factory.mktemp("fleet-kafka")) as kafka:
-        make_topics(kafka.bootstrap)
-        yield kafka
 
 
 def environ(**more: str) -> dict[str, str]:

@@ -13,22 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
 
-from producers.collectors.gpu import GPU
-from producers.collectors.loadavg import LOADAVG
-from producers.collectors.stat import STAT
-from producers.frame import Frame, Identity
 from producers.gpu.fields import SECOND_NS
 from producers.gpu.patience import PATIENCE, Patience
 from schemas.catalogue import catalogue
-from schemas.codec import decode, encode
-from schemas.records import Telemetry
 from tests.nvml import profiles
 from tests.nvml.driven import Driven, driven
-from tests.nvml.fake import FakeNvml
 from tests.nvml.profiles import GIB, address, uuid
 from tests.unit.producers.readings import Values
 
@@ -285,80 +277,6 @@ def test_gpu_of_which_every_call_fails(tmp_path: Path) -> None:
         nvml.heal("gpu0", "nvmlDeviceGetTemperature")
         nvml.write()
         source.until(has("gpu.temp", "gpu0"), "temperature again")
-
-
-def frame_over(nvml: FakeNvml, *, gpus: tuple[str, ...] = ()) -> tuple[Frame, Driven]:
-    """A frame that reads GPUs and this machine's CPUs."""
-    driver = Driven(nvml, wanted=lambda dimension, name: not gpus or name in gpus)
-    host = replace(driver.host, roots={"proc": "/proc", "sys": str(nvml.sys)})
-    return Frame((STAT, LOADAVG, GPU), host, 100, Identity("host-1", "session-1")), driver
-
-
-def second(frame: Frame, number: int) -> dict[str, Telemetry]:
-    """One batch, sampled on time."""
-    for row in range(10):
-        began = time.monotonic()
-        frame.sample(10 * number + row, row)
-        assert time.monotonic() - began < 1
-        time.sleep(max(0.0, began + 0.1 - time.monotonic()))
-    return {record.subsystem: record for record in frame.cut(number * SECOND_NS, 10)}
-
-
-def test_a_call_that_hangs_stops_nothing_else(tmp_path: Path) -> None:
-    nvml = profiles.h100(tmp_path / "nvml", 2)
-    frame, driver = frame_over(nvml)
-    try:
-        second(frame, 0)
-        good = second(frame, 1)["gpu"]
-        assert good.metrics["gpu.stale"].shape == (10, 1)
-        assert np.nanmax(good.metrics["gpu.stale"]) == 0
-        # A value every 100 ms, but for some that come late on a busy machine.
-        assert np.isnan(good.metrics["gpu.temp"][:, 0]).sum() < 5
-        nvml.delay("gpu1", "nvmlDeviceGetTemperature", 45)
-        nvml.write()
-        stale = []
-        for number in range(2, 9):
-            records = second(frame, number)
-            # The CPUs go on at 100 ms.
-            assert not np.isnan(records["cpu"].metrics["cpu.time.user"]).any()
-            again = decode(encode(records["gpu"])) if "gpu" in records else None
-            assert again is None or isinstance(again, Telemetry)
-            stale.append(np.nan if again is None else float(np.nanmax(again.metrics["gpu.stale"])))
-        assert 4.5 < stale[-1] < 9
-        assert stale[-2] < stale[-1]
-        (problem,) = [problem for problem in frame.problems() if problem.collector == "gpu"]
-        assert problem.kind == "hung"
-        (notice,) = driver.notices.drain("host-1", "session-1", "")
-        assert (notice.kind, notice.subsystem) == ("source_hung", "gpu")
-        assert "no answer of gpu1" in notice.message
-        nvml.heal("gpu1", "nvmlDeviceGetTemperature")
-        nvml.write()
-        second(frame, 9)
-        temperatures = second(frame, 10)["gpu"].metrics["gpu.temp"]
-        assert temperatures[-1].tolist() == [60, 61]
-        (notice,) = driver.notices.drain("host-1", "session-1", "")
-        assert notice.kind == "source_back"
-        assert not frame.problems()
-    finally:
-        frame.close()
-
-
-def test_rates_of_counters(tmp_path: Path) -> None:
-    nvml = profiles.h100(tmp_path / "nvml", 1)
-    frame, _ = frame_over(nvml)
-    try:
-        second(frame, 0)
-        began = time.monotonic()
-        nvml.answer("gpu0", "nvmlDeviceGetTotalEnergyConsumption", 5_000_000_000_000 + 650_000)
-        nvml.write()
-        energy = second(frame, 1)["gpu"].metrics["gpu.energy"][:, 0]
-        seconds = time.monotonic() - began
-        # 650 J more, all of them within one sample.
-        assert np.nansum(energy) * 0.1 == pytest.approx(650_000, rel=0.6)
-        assert (energy > 0).sum() == 1
-        assert seconds < 5
-    finally:
-        frame.close()
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def versions(broker: LocalKafka, seconds: range) -> list[int]:
         )
         return set(seconds) <= set(found)
 
-    eventually(complete, f"verdicts of {seconds}", 60)
+    eventually(complete, f"verdicts of {seconds}")
     return list(dict.fromkeys(found[second] for second in seconds))
 
 
@@ -100,7 +100,7 @@ def test_versions_are_shown_pinned_rolled_back_and_unpinned(broker: LocalKafka, 
     newest = versions(broker, range(85, 88))[-1]
     assert newest >= 2
     # Verdicts and state are of different topics, so a verdict may be read before the state that goes with it.
-    eventually(lambda: held(say)["using"] == newest, f"version {newest} in use", 30)
+    eventually(lambda: held(say)["using"] == newest, f"version {newest} in use")
     shown = held(say)
     assert (shown["state"], shown["using"], shown["pinned"]) == ("learning", newest, None)
     assert [model["version"] for model in shown["models"]] == [newest, newest - 1]

@@ -139,7 +139,8 @@ def test_workers_that_join_and_leave(new_kafka: NewKafka, start: Start) -> None:
     batches = list(run(hosts(0, 1, 2, 3), SECONDS, FAULT))
     wanted = windows(batches)
     first = start(kafka, "one")
-    publisher = threading.Thread(target=publish, args=(kafka.bootstrap, batches), kwargs={"pause_s": 0.03})
+    hurry = threading.Event()
+    publisher = threading.Thread(target=publish, args=(kafka.bootstrap, _paced(batches, hurry)))
     publisher.start()
     try:
         eventually(lambda: len(told(kafka)) > 8, "verdicts of the first worker")
@@ -153,10 +154,18 @@ def test_workers_that_join_and_leave(new_kafka: NewKafka, start: Start) -> None:
         eventually(lambda: len(told(kafka)) > floor + 8, "verdicts after a kill")
         assert first.stop() == 0, first.tail()
     finally:
+        hurry.set()
         publisher.join(60)
     await_all(kafka, wanted, second_)
     assert second_.stop() == 0, second_.tail()
     check(kafka, wanted)
+
+
+def _paced(batches: Iterable[Telemetry], hurry: threading.Event) -> Iterator[Telemetry]:
+    """Slow enough that workers can come and go meanwhile, on a busy machine too; without a pause once told to hurry."""
+    for batch in batches:
+        yield batch
+        hurry.wait(0.05)
 
 
 @pytest.mark.parametrize("version", [0, 1])

@@ -16,7 +16,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -29,15 +29,14 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from deploy.cli import main
 from deploy.kafka.ports import free_ports
 from deploy.kafka.server import LocalKafka
-from deploy.kafka.topics import create_topics
 from schemas.codec import decode, encode
 from schemas.records import Alert, Delivery, Episode, Feedback
 from schemas.settings import ClickHouseSettings
-from schemas.topics import ALERTS, ANOMALIES, DELIVERIES, FEEDBACK, topic_table
+from schemas.topics import ALERTS, ANOMALIES, DELIVERIES, FEEDBACK
 from sinks.warehouse.store import Store, StoreError
 from tests import alertmanager
 from tests.clickhouse_fixture import ClickHouseProcess
-from tests.kafka_fixture import local_kafka
+from tests.streams import PARTITIONS, wait_for
 from tests.unit.sinks.alerts.simulated import SECOND, episode
 
 pytestmark = pytest.mark.stack
@@ -56,13 +55,6 @@ least = 10000
 [grouping]
 cause = 0
 """
-
-
-def wait_for(condition: Callable[[], Any], timeout_s: float, what: Callable[[], str] | str) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what if isinstance(what, str) else what()}"
-        time.sleep(0.05)
 
 
 class Receiver:
@@ -109,13 +101,6 @@ class Receiver:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(5)
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
-    with local_kafka(tmp_path_factory.mktemp("alerts-kafka")) as kafka:
-        create_topics({"bootstrap.servers": kafka.bootstrap}, topic_table(2))
-        yield kafka
 
 
 @dataclass
@@ -170,8 +155,8 @@ class Bench:
     def log(self, instance: str = "alerts-1") -> str:
         return self.log_of(instance).read_text()
 
-    def wait_owner(self, instance: str = "alerts-1", times: int = 1, timeout_s: float = 30) -> None:
-        wait_for(lambda: self.log(instance).count("owner of") >= times, timeout_s, lambda: self.log(instance))
+    def wait_owner(self, instance: str = "alerts-1", times: int = 1) -> None:
+        wait_for(lambda: self.log(instance).count("owner of") >= times, lambda: self.log(instance))
 
     def reveal(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """The command as a user has it, in this process: it is quicker."""
@@ -204,9 +189,9 @@ class Bench:
         found: list[Any] = []
         ended: set[int | None] = set()
         try:
-            consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(2)])
+            consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(PARTITIONS)])
             deadline = time.monotonic() + 20
-            while len(ended) < 2 and time.monotonic() < deadline:
+            while len(ended) < PARTITIONS and time.monotonic() < deadline:
                 for message in consumer.consume(500, 0.1):
                     if message.error() is None:
                         found.append(decode(message.value()))
@@ -238,10 +223,10 @@ def test_fires_resolves_and_stops_cleanly_and_the_documented_consumer_runs(bench
     bench.wait_owner()
     host, began = bench.host(), time.monotonic()
     bench.send(bench.now(host, severity=11.0))
-    wait_for(lambda: bench.receiver.last(host) == "firing", 15, bench.log)
+    wait_for(lambda: bench.receiver.last(host) == "firing", bench.log)
     print(f"told {time.monotonic() - began:.2f} s after the episode, of which 1 s is the wait")
     bench.send(bench.now(host, "closed", 1, severity=11.0))
-    wait_for(lambda: bench.receiver.last(host) == "resolved", 15, bench.log)
+    wait_for(lambda: bench.receiver.last(host) == "resolved", bench.log)
     assert [alert["state"] for alert in bench.receiver.alerts[host]] == ["firing", "resolved"]
     key = bench.receiver.alerts[host][0]["key"]
     states = [alert.state for alert in bench.records(ALERTS, Alert) if alert.key == key]
@@ -258,13 +243,13 @@ def test_fires_resolves_and_stops_cleanly_and_the_documented_consumer_runs(bench
 
     listed = bench.reveal("list", "--all")
     assert host in listed.stdout, listed.stderr
-    wait_for(lambda: f"drain {host}: {host}: gpu, probable cause" in said.read_text(), 20, said.read_text)
+    wait_for(lambda: f"drain {host}: {host}: gpu, probable cause" in said.read_text(), said.read_text)
     consumer.send_signal(signal.SIGINT)
-    assert consumer.wait(15) == 0, said.read_text()
+    assert consumer.wait(60) == 0, said.read_text()
     service.terminate()
-    assert service.wait(20) == 0
+    assert service.wait(60) == 0
     assert "a secret of the test" not in bench.log()
-    wait_for(lambda: len(bench.records(DELIVERIES, Delivery)) == 2, 10, "two deliveries")
+    wait_for(lambda: len(bench.records(DELIVERIES, Delivery)) == 2, "two deliveries")
     assert {each.status for each in bench.records(DELIVERIES, Delivery)} == {"delivered"}
 
 
@@ -276,15 +261,15 @@ def test_killed_in_mid_stream_and_taken_over(bench: Bench) -> None:
     for number, host in enumerate(hosts):
         bench.send(bench.now(host))
         if number == 30:
-            wait_for(lambda: bench.receiver.last(hosts[0]) == "firing", 15, lambda: bench.log("alerts-1"))
+            wait_for(lambda: bench.receiver.last(hosts[0]) == "firing", lambda: bench.log("alerts-1"))
             first.send_signal(signal.SIGKILL)
             first.wait()
             killed = time.monotonic()
     bench.wait_owner("alerts-2")
     took = time.monotonic() - killed
-    wait_for(lambda: all(bench.receiver.last(host) == "firing" for host in hosts), 30, lambda: bench.log("alerts-2"))
+    wait_for(lambda: all(bench.receiver.last(host) == "firing" for host in hosts), lambda: bench.log("alerts-2"))
     bench.send(*(bench.now(host, "closed", 1) for host in hosts))
-    wait_for(lambda: all(bench.receiver.last(host) == "resolved" for host in hosts), 30, lambda: bench.log("alerts-2"))
+    wait_for(lambda: all(bench.receiver.last(host) == "resolved" for host in hosts), lambda: bench.log("alerts-2"))
     twice = sum(len(alerts) - len({alert["state"] for alert in alerts}) for alerts in bench.receiver.alerts.values())
     print(f"taken over {took:.1f} s after SIGKILL, {twice} of {2 * len(hosts)} told twice")
     assert twice <= 8  # what one receiver can have on its way: its queue of four, and those not noted yet
@@ -303,16 +288,16 @@ def test_a_dead_receiver_is_told_how_things_are_when_it_is_back(bench: Bench) ->
     bench.wait_owner()
     come, gone = bench.host(1), bench.host(2)
     bench.send(bench.now(come), bench.now(gone))
-    wait_for(lambda: bench.receiver.posts >= 2, 20, bench.log)
+    wait_for(lambda: bench.receiver.posts >= 2, bench.log)
     bench.send(bench.now(gone, "closed", 1))
 
     def state(host: str) -> str:
         held = json.loads(bench.reveal("list", "--all", "--json").stdout)["alerts"]
         return next(str(alert["state"]) for alert in held if alert["host"] == host)
 
-    wait_for(lambda: state(gone) == "resolved", 20, bench.log)
+    wait_for(lambda: state(gone) == "resolved", bench.log)
     bench.receiver.status = 200
-    wait_for(lambda: bench.receiver.last(come) == "firing", 30, bench.log)
+    wait_for(lambda: bench.receiver.last(come) == "firing", bench.log)
     assert gone not in bench.receiver.alerts
     failed = [each for each in bench.records(DELIVERIES, Delivery) if each.status == "failed"]
     assert failed
@@ -331,25 +316,25 @@ def test_commands_the_page_and_feedback_by_link(bench: Bench) -> None:
     bench.wait_owner()
     one, other = bench.host(1), bench.host(2)
     bench.send(bench.now(one))
-    wait_for(lambda: bench.receiver.last(one) == "firing", 15, bench.log)
+    wait_for(lambda: bench.receiver.last(one) == "firing", bench.log)
     id_ = bench.receiver.alerts[one][0]["id"]
 
     link = bench.receiver.alerts[one][0]["links"]["feedback_false"]
-    with urllib.request.urlopen(link, timeout=5) as page:
+    with urllib.request.urlopen(link, timeout=60) as page:
         assert "is it a false alarm?" in page.read().decode()
     assert bench.records(FEEDBACK, Feedback) == []
     form = urllib.parse.urlencode({"by": "ada", "note": "<b>fan test</b>"}).encode()
-    with urllib.request.urlopen(link, form, timeout=20) as page:
+    with urllib.request.urlopen(link, form, timeout=60) as page:
         assert "stored" in page.read().decode()
     (said,) = bench.records(FEEDBACK, Feedback)
     assert (said.verdict, said.by, said.note) == ("false", "ada", "<b>fan test</b>")
     with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(link.replace("verdict=false", "verdict=true"), form, timeout=5)
+        urllib.request.urlopen(link.replace("verdict=false", "verdict=true"), form, timeout=60)
     refused.value.close()
     assert refused.value.code == 403
-    with urllib.request.urlopen(f"{base}/healthz", timeout=5) as page:
+    with urllib.request.urlopen(f"{base}/healthz", timeout=60) as page:
         assert page.read() == b"ok\nowner\n"
-    with urllib.request.urlopen(f"{base}/metrics", timeout=5) as page:
+    with urllib.request.urlopen(f"{base}/metrics", timeout=60) as page:
         metrics = page.read().decode()
     assert "reveal_alerts_owner 1" in metrics
     assert 'reveal_alerts_tries_total{receiver="hook",status="delivered"} ' in metrics
@@ -357,7 +342,7 @@ def test_commands_the_page_and_feedback_by_link(bench: Bench) -> None:
 
     done = bench.reveal("ack", id_[:10], "--by", "ada", "--comment", "on it")
     assert done.returncode == 0, done.stderr
-    wait_for(lambda: bench.receiver.last(one) == "acknowledged", 15, bench.log)
+    wait_for(lambda: bench.receiver.last(one) == "acknowledged", bench.log)
     assert bench.receiver.alerts[one][-1]["reason"] == "by ada: on it"
 
     done = bench.reveal("silence", "--match", f"host={other}", "--for", "10m", "--by", "ada")
@@ -367,7 +352,6 @@ def test_commands_the_page_and_feedback_by_link(bench: Bench) -> None:
     bench.send(bench.now(other))
     wait_for(
         lambda: [alert.state for alert in bench.records(ALERTS, Alert) if alert.host == other][-1:] == ["silenced"],
-        15,
         bench.log,
     )
     assert other not in bench.receiver.alerts
@@ -375,22 +359,20 @@ def test_commands_the_page_and_feedback_by_link(bench: Bench) -> None:
     assert silence[1] in listed
     assert f"silence {silence[1]} by ada" in listed
     assert bench.reveal("unsilence", silence[1]).returncode == 0
-    wait_for(lambda: bench.receiver.last(other) == "firing", 15, bench.log)
+    wait_for(lambda: bench.receiver.last(other) == "firing", bench.log)
 
     bench.send(bench.now(other, "closed", 1))
-    wait_for(lambda: bench.receiver.last(other) == "resolved", 15, bench.log)
+    wait_for(lambda: bench.receiver.last(other) == "resolved", bench.log)
     told = bench.receiver.alerts[other][0]
     done = bench.reveal("feedback", told["id"], "expected", "--for", "1h", "--by", "ada", "--comment", "burn-in")
     assert done.returncode == 0, done.stderr
     (said,) = [each for each in bench.records(FEEDBACK, Feedback) if each.host == other]
     assert (said.verdict, said.by, said.note) == ("expected", "ada", "burn-in")
     # The command is read before the episode only if it came before: wait until it is known.
-    wait_for(lambda: "expected" in bench.reveal("list").stdout, 15, bench.log)
+    wait_for(lambda: "expected" in bench.reveal("list").stdout, bench.log)
     number = len(bench.receiver.alerts[other])
     bench.send(bench.now(other, number=1))
-    wait_for(
-        lambda: [a for a in bench.records(ALERTS, Alert) if a.host == other][-1].state == "silenced", 15, bench.log
-    )
+    wait_for(lambda: [a for a in bench.records(ALERTS, Alert) if a.host == other][-1].state == "silenced", bench.log)
     assert len(bench.receiver.alerts[other]) == number
 
     nothing = bench.reveal("ack", "ffffffffffff")
@@ -406,7 +388,7 @@ def test_a_backlog_pages_nobody_and_what_still_fires_does(bench: Bench) -> None:
     bench.start()
     bench.wait_owner()
     bench.send(bench.now(going, "updated", 1))
-    wait_for(lambda: bench.receiver.last(going) == "firing", 15, bench.log)
+    wait_for(lambda: bench.receiver.last(going) == "firing", bench.log)
     assert old not in bench.receiver.alerts
     states = {host: [a.state for a in bench.records(ALERTS, Alert) if a.host == host] for host in (old, going)}
     assert states == {old: ["expired"], going: ["expired", "firing"]}
@@ -441,16 +423,16 @@ receivers = ["am"]
             mine = [post for post in posts if post["groupLabels"] == {"rack": rack} and post["status"] == status]
             return {alert["labels"]["host"] for alert in mine[-1]["alerts"]} if mine else set()
 
-        wait_for(lambda: told("firing", "r1") == set(hosts[:2]), 20, lambda: f"{posts}\n{bench.log()}")
-        wait_for(lambda: told("firing", "r2") == {hosts[2]}, 20, lambda: f"{posts}\n{bench.log()}")
+        wait_for(lambda: told("firing", "r1") == set(hosts[:2]), lambda: f"{posts}\n{bench.log()}")
+        wait_for(lambda: told("firing", "r2") == {hosts[2]}, lambda: f"{posts}\n{bench.log()}")
         summary = posts[-1]["alerts"][0]["annotations"]["summary"]
         assert "gpu, probable cause thermal throttling, since" in summary
-        with urllib.request.urlopen(f"{url}/api/v2/alerts", timeout=5) as answer:
+        with urllib.request.urlopen(f"{url}/api/v2/alerts", timeout=60) as answer:
             held = json.loads(answer.read())
         assert {each["labels"]["host"] for each in held} >= set(hosts)
         bench.send(*(bench.now(host, "closed", 1) for host in hosts))
-        wait_for(lambda: told("resolved", "r1") == set(hosts[:2]), 20, lambda: f"{posts}\n{bench.log()}")
-        wait_for(lambda: told("resolved", "r2") == {hosts[2]}, 20, lambda: f"{posts}\n{bench.log()}")
+        wait_for(lambda: told("resolved", "r1") == set(hosts[:2]), lambda: f"{posts}\n{bench.log()}")
+        wait_for(lambda: told("resolved", "r2") == {hosts[2]}, lambda: f"{posts}\n{bench.log()}")
 
 
 def test_alerts_tries_and_feedback_are_rows(bench: Bench, clickhouse: ClickHouseProcess) -> None:
@@ -468,10 +450,10 @@ def test_alerts_tries_and_feedback_are_rows(bench: Bench, clickhouse: ClickHouse
     bench.wait_owner()
     host = bench.host()
     bench.send(bench.now(host, severity=11.0))
-    wait_for(lambda: bench.receiver.last(host) == "firing", 15, bench.log)
+    wait_for(lambda: bench.receiver.last(host) == "firing", bench.log)
     assert bench.reveal("feedback", bench.receiver.alerts[host][0]["id"], "true", "--by", "ada").returncode == 0
     bench.send(bench.now(host, "closed", 1, severity=11.0))
-    wait_for(lambda: bench.receiver.last(host) == "resolved", 15, bench.log)
+    wait_for(lambda: bench.receiver.last(host) == "resolved", bench.log)
     store = Store(ClickHouseSettings(port=clickhouse.port, database=bench.name))
 
     def rows(sql: str) -> list[tuple[Any, ...]]:
@@ -481,13 +463,16 @@ def test_alerts_tries_and_feedback_are_rows(bench: Bench, clickhouse: ClickHouse
             return []
 
     states = "SELECT state FROM alerts WHERE host = {host:String} ORDER BY revision"
-    wait_for(lambda: rows(states) == [("firing",), ("resolved",)], 30, lambda: bench.log("warehouse"))
+    wait_for(lambda: rows(states) == [("firing",), ("resolved",)], lambda: bench.log("warehouse"))
     assert rows("SELECT state, severity, cause, receivers FROM alerts_now WHERE host = {host:String}") == [
         ("resolved", "critical", "thermal_throttling", ["hook"])
     ]
     tries = "SELECT receiver, channel, status, code FROM deliveries WHERE alert LIKE concat('%', {host:String}, '%')"
-    wait_for(lambda: rows(tries) == [("hook", "webhook", "delivered", 200)] * 2, 15, lambda: str(rows(tries)))
-    assert rows("SELECT verdict, by FROM feedback WHERE host = {host:String}") == [("true", "ada")]
+    wait_for(lambda: rows(tries) == [("hook", "webhook", "delivered", 200)] * 2, lambda: str(rows(tries)))
+    said = "SELECT verdict, by FROM feedback WHERE host = {host:String}"
+    wait_for(lambda: rows(said) == [("true", "ada")], lambda: str(rows(said)))
+    episodes = "SELECT state FROM episodes WHERE host = {host:String} ORDER BY revision"
+    wait_for(lambda: rows(episodes) == [("opened",), ("closed",)], lambda: str(rows(episodes)))
 
     (documented,) = re.findall(r"```sql\n(.*?)```", DOCUMENTATION, re.DOTALL)
     # The tries of all tests before are there.
@@ -513,22 +498,20 @@ def test_one_works_and_hands_over_and_one_that_was_taken_for_dead_writes_nothing
     first = bench.start("alerts-1")
     bench.wait_owner("alerts-1")
     second = bench.start("alerts-2")
-    wait_for(lambda: "standing by" in bench.log("alerts-2"), 15, lambda: bench.log("alerts-2"))
+    wait_for(lambda: "standing by" in bench.log("alerts-2"), lambda: bench.log("alerts-2"))
     host, other, last = (bench.host(number) for number in range(3))
     bench.send(bench.now(host))
-    wait_for(lambda: bench.receiver.last(host) == "firing", 15, lambda: bench.log("alerts-1"))
+    wait_for(lambda: bench.receiver.last(host) == "firing", lambda: bench.log("alerts-1"))
     assert "owner of" not in bench.log("alerts-2")
 
     first.send_signal(signal.SIGSTOP)
     bench.wait_owner("alerts-2")
     bench.send(bench.now(host, "closed", 1), bench.now(other))
-    wait_for(lambda: bench.receiver.last(host) == "resolved", 20, lambda: bench.log("alerts-2"))
-    wait_for(lambda: bench.receiver.last(other) == "firing", 15, lambda: bench.log("alerts-2"))
+    wait_for(lambda: bench.receiver.last(host) == "resolved", lambda: bench.log("alerts-2"))
+    wait_for(lambda: bench.receiver.last(other) == "firing", lambda: bench.log("alerts-2"))
     first.send_signal(signal.SIGCONT)
     # It finds out by itself, or the broker refuses what it writes: then it ends, to be started again.
-    wait_for(
-        lambda: first.poll() == 1 or "standing by\n" in bench.log("alerts-1").partition("owner of")[2], 30, "its end"
-    )
+    wait_for(lambda: first.poll() == 1 or "standing by\n" in bench.log("alerts-1").partition("owner of")[2], "its end")
     published = [(alert.key, alert.revision) for alert in bench.records(ALERTS, Alert)]
     assert len(published) == len(set(published)) == 3
     # Told and stopped before that was noted, it is told once more, with the same key; nothing comes after the end.
@@ -539,12 +522,12 @@ def test_one_works_and_hands_over_and_one_that_was_taken_for_dead_writes_nothing
 
     if first.poll() is not None:
         first = bench.start("alerts-1")
-    wait_for(lambda: bench.log("alerts-1").count("standing by") >= 2, 15, lambda: bench.log("alerts-1"))
+    wait_for(lambda: bench.log("alerts-1").count("standing by") >= 2, lambda: bench.log("alerts-1"))
     second.terminate()
-    assert second.wait(20) == 0
+    assert second.wait(60) == 0
     left = time.monotonic()
     bench.wait_owner("alerts-1", times=2)
     print(f"handed over in {time.monotonic() - left:.1f} s")
     bench.send(bench.now(last))
-    wait_for(lambda: bench.receiver.last(last) == "firing", 15, lambda: bench.log("alerts-1"))
+    wait_for(lambda: bench.receiver.last(last) == "firing", lambda: bench.log("alerts-1"))
     assert [alert["state"] for alert in bench.receiver.alerts[other]] == ["firing"]

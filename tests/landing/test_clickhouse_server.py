@@ -97,7 +97,7 @@ def ask(
             return Answer(error.code, error.headers, error.read())
 
 
-def wait_for(condition: Any, seconds: float = 20) -> None:
+def wait_for(condition: Any, seconds: float = 120) -> None:
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until, "it did not happen"
@@ -355,7 +355,7 @@ class TestPlainHttp:
 
     def test_an_error_in_the_middle_breaks_the_connection(self, clickhouse: ClickHouseProcess) -> None:
         sql = b"SELECT throwIf(number = 3000000, 'boom') FROM numbers(5000000)"
-        connection = http.client.HTTPConnection("127.0.0.1", clickhouse.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", clickhouse.port, timeout=60)
         connection.request("POST", "/", sql)
         answer = connection.getresponse()
         assert answer.status == 200
@@ -389,7 +389,7 @@ class TestPlainHttp:
     def test_slow_queries_block_no_ping_and_end_with_their_client(self, clickhouse: ClickHouseProcess) -> None:
         sql = "SELECT count() FROM numbers(10000000000000)"
         running = f"SELECT count() FROM system.processes WHERE query LIKE '{sql[:-5]}%'"
-        connections = [http.client.HTTPConnection("127.0.0.1", clickhouse.port, timeout=30) for _ in range(3)]
+        connections = [http.client.HTTPConnection("127.0.0.1", clickhouse.port, timeout=60) for _ in range(3)]
         for connection in connections:
             connection.request("POST", "/", sql.encode())
         wait_for(lambda: ask(clickhouse, running).body == b"3\n")
@@ -404,7 +404,7 @@ class TestPlainHttp:
         sql = "SELECT * FROM numbers(123456789012)"
         running = f"SELECT count() FROM system.processes WHERE query LIKE '{sql[:-1]}%'"
         for _ in range(8):
-            connection = http.client.HTTPConnection("127.0.0.1", clickhouse.port, timeout=30)
+            connection = http.client.HTTPConnection("127.0.0.1", clickhouse.port, timeout=60)
             connection.request("POST", "/", sql.encode())
             socket_of_it = connection.sock
             answer = connection.getresponse()
@@ -418,7 +418,7 @@ class TestPlainHttp:
 
     def test_an_upload_that_breaks_off_leaves_nothing(self, clickhouse: ClickHouseProcess, database: str) -> None:
         ask(clickhouse, "CREATE TABLE t (a UInt32) ENGINE = MergeTree ORDER BY a", database=database)
-        connection = http.client.HTTPConnection("127.0.0.1", clickhouse.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", clickhouse.port, timeout=60)
         connection.putrequest("POST", f"/?database={database}&query=INSERT+INTO+t+FORMAT+CSV")
         connection.putheader("Content-Length", str(20_000_000))
         connection.endheaders()
@@ -491,7 +491,7 @@ class TestProcess:
         free = busy.command()
 
         def fails(command: list[str]) -> str:
-            ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+            ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
             assert ended.returncode == 1
             return ended.stderr
 

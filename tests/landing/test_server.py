@@ -77,7 +77,7 @@ def sync(store: Store) -> None:
         tables[:] = store.query(replicated, {"name": store.database}).rows
         return not any(away for _, away in tables)
 
-    wait_for(writable, 60, "a replica that takes rows")
+    wait_for(writable, "a replica that takes rows")
     for table, _ in tables:
         store.command(f"SYSTEM SYNC REPLICA {store.database}.{table}")
 

@@ -14,7 +14,6 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -23,16 +22,14 @@ import pyarrow as pa
 import pytest
 
 from deploy.kafka.server import LocalKafka
-from deploy.kafka.topics import create_topics
 from schemas.settings import ClickHouseSettings, KafkaSettings, WarehouseSettings
-from schemas.topics import topic_table
 from sinks.warehouse.consumer import Sink
 from sinks.warehouse.migrate import Layout, apply, migrations
 from sinks.warehouse.rollups import HOUR, MINUTE, roll_up
 from sinks.warehouse.store import Store
 from tests.clickhouse_fixture import ClickHouseProcess
-from tests.kafka_fixture import local_kafka
-from tests.landing.test_warehouse import Bench, Stream, wait_for
+from tests.landing.test_warehouse import Bench, Stream
+from tests.streams import wait_for
 
 pytestmark = pytest.mark.stack
 
@@ -82,13 +79,6 @@ def live(bootstrap: str, clickhouse: ClickHouseSettings, group: str, step: str, 
     sink.run()
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
-    with local_kafka(tmp_path_factory.mktemp("kills-kafka")) as kafka:
-        create_topics({"bootstrap.servers": kafka.bootstrap}, topic_table(2))
-        yield kafka
-
-
 @pytest.mark.timeout(600)
 def test_a_hundred_kills_at_every_step(broker: LocalKafka, clickhouse: ClickHouseProcess, tmp_path: Path) -> None:
     forks = multiprocessing.get_context("forkserver")
@@ -108,7 +98,7 @@ def test_a_hundred_kills_at_every_step(broker: LocalKafka, clickhouse: ClickHous
     process: Any = None
     try:
         with Stream(bench, hosts=2, pause_s=0.1) as stream:
-            wait_for(lambda: stream.seconds > 2, 10, "something to store")
+            wait_for(lambda: stream.seconds > 2, "something to store")
             for kill in range(KILLS):
                 step = STEPS[kill % len(STEPS)]
                 number = 1 + kill // len(STEPS) % 9 if "insert" in step else 1 + kill // len(STEPS) % 2
