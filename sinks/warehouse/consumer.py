@@ -38,6 +38,7 @@ REPORT_S: Final = 10.0
 LAG_S: Final = 1.0
 COMMITTED_S: Final = 5.0
 LAST_COMMIT_S: Final = 3.0
+ASK_S: Final = 3.0
 BACKOFF_S: Final = (0.1, 2.0)
 LEADING: Final = (next(iter(TELEMETRY.values())), 0)
 """Who owns this partition does what one sink of the group has to do."""
@@ -207,8 +208,9 @@ class Sink:
     def _follow(self, message: Message) -> None:
         """Notice what the topic lost before it was read. A compacted topic loses things by design."""
         place = message.topic, message.partition
-        lost = message.offset - self._next.get(place, message.offset)
-        if lost > 0 and message.topic != MODELS:
+        due = self._next.get(place, message.offset)
+        lost = self._deleted(place, due, message.offset) if message.topic != MODELS else 0
+        if lost > 0:
             self._total["lost"] += lost
             LOG.error(
                 "%d messages of %s[%d] were deleted before they were read: this sink was away for longer than the "
@@ -217,6 +219,18 @@ class Sink:
                 *place,
             )
         self._next[place] = message.offset + 1
+
+    def _deleted(self, place: Partition, due: int, found: int) -> int:
+        """How many messages from the one that was `due` to before that which was `found` are no longer kept. The others
+        that are missing never were for us: transactions have marks of their own, and some are aborted.
+        """
+        if found <= due:
+            return 0
+        try:
+            kept_from, _ = self._consumer.get_watermark_offsets(TopicPartition(*place), timeout=ASK_S, cached=False)
+        except KafkaException:
+            return found - due  # nobody can tell; better told in vain than not at all
+        return max(0, min(kept_from, found) - due)
 
     # Writing
 

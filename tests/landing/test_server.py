@@ -25,8 +25,9 @@ from sinks.warehouse.preset import presets
 from sinks.warehouse.store import Store
 from tests.cookbook import PAGE, block, fill, markers, simulate
 from tests.landing.test_query import assert_alike
-from tests.landing.test_warehouse import Bench, columns_of, migrate_at_once, terminate, wait_for
+from tests.landing.test_warehouse import Bench, columns_of, migrate_at_once, terminate
 from tests.server_fixture import CLUSTER, Server, replicas, server
+from tests.streams import wait_for
 from tests.synthetic import SUBSYSTEMS, second
 
 __all__ = ["replicas", "server"]

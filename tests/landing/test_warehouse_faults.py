@@ -22,7 +22,7 @@ from typing import Any
 import fastavro
 import numpy as np
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from numpy.typing import NDArray
 
@@ -182,6 +182,25 @@ def test_what_the_topic_lost_before_it_was_read_is_told(bench: Bench) -> None:
     bench.expect({"verdicts": 35})
     wait_for(lambda: metrics(bench)["reveal_warehouse_lost_messages_total"] == 25, "the loss")
     assert re.search(rf"25 messages of {VERDICTS}\[{number}\] were deleted before they were read", bench.log())
+
+
+def test_marks_of_transactions_are_no_loss(bench: Bench) -> None:
+    """The alerts of `reveal alerts` come in transactions, each of which takes an offset more than it has messages."""
+    sink = bench.start()
+    producer = Producer({"bootstrap.servers": bench.kafka.bootstrap, "transactional.id": bench.name})
+    producer.init_transactions(60)
+    for index in range(6):
+        producer.begin_transaction()
+        producer.produce(VERDICTS, encode(verdict(bench.host(), index)), bench.host().encode())
+        if index % 3 == 1:
+            producer.flush(60)
+            producer.abort_transaction(60)
+        else:
+            producer.commit_transaction(60)
+    bench.expect({"verdicts": 4})
+    assert metrics(bench)["reveal_warehouse_lost_messages_total"] == 0
+    assert "deleted" not in bench.log()
+    assert terminate(sink) == 0
 
 
 def test_older_and_newer_producers(bench: Bench) -> None:
