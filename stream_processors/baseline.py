@@ -127,6 +127,13 @@ class Baseline:
         """(observed - expected) / scale of all features, NaN where either side lacks it."""
         return np.asarray((features - self.center) / self.scale, dtype=np.float32)
 
+    def shares(self, deviations: Singles) -> Singles:
+        """Observed over expected of all features of a window with these deviations; NaN or infinite where nothing is
+        expected.
+        """
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(1 + deviations * self.scale / self.center, dtype=np.float32)
+
     def score(self, deviations: Singles) -> tuple[tuple[DetectorScore, ...], Mapping[str, float]]:
         """What each detector says of a window with these deviations, and how strange each subsystem is: -log10 of the
         tail probability of all its detectors together. A feature that is absent counts as expected.

@@ -20,7 +20,7 @@ from schemas.settings import PipelineSettings
 from stream_processors.features import feature_table
 from stream_processors.host import Result
 from stream_processors.pipeline import Pipeline
-from stream_processors.regime import ALLOCATIONS, FAULT_WORDS, PHASES, WORK, Regimes, look, speaks_of_fault
+from stream_processors.regime import ALLOCATIONS, FAULT_WORDS, PHASES, WORK, Look, Regimes, look, speaks_of_fault
 from tests.synthetic import CPU_HOG, START, Fault, run
 
 pytestmark = pytest.mark.usefixtures("quick_fits")
@@ -197,17 +197,22 @@ def made_up(seed: int) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
     return deviations
 
 
+def looks(seed: int) -> Look:
+    deviations = made_up(seed)
+    return look(deviations, np.ones_like(deviations))
+
+
 def test_phases_that_were_not_seen_for_longest_are_forgotten() -> None:
     regimes = Regimes(1)
     for seed in range(PHASES + 2):
-        regimes.strange(look(made_up(seed)))
+        regimes.strange(looks(seed))
         regimes.closed(100 * seed)
     assert [phase.last for phase in regimes.phases] == [100 * seed for seed in range(2, PHASES + 2)]
-    assert regimes.change(look(made_up(0)), 5000) == ""
-    assert regimes.change(look(made_up(3)), 5000).startswith("a phase of the work")
+    assert regimes.change(looks(0), 5000) == ""
+    assert regimes.change(looks(3), 5000).startswith("a phase of the work")
     values, arrays = regimes.state()
     again = Regimes.restore(1, values, arrays)
     assert again.state()[0] == values
     before = {**values, "phases": [row[:2] for row in values["phases"]]}
     assert [phase.last for phase in Regimes.restore(1, before, arrays).phases] == [each.last for each in again.phases]
-    assert again.change(look(made_up(4)), 6000).startswith("a phase of the work")
+    assert again.change(looks(4), 6000).startswith("a phase of the work")
