@@ -308,7 +308,7 @@ class Host:
             attribution = attribute(strange, strangeness)
             verdict = replace(verdict, subsystem=attribution.subsystem, shares=attribution.shares)
             unclear = seen is not None and self.regimes.may_begin(seen, self.settings.window_s // self.settings.step_s)
-            show = partial(self._sight, window, features, strange, strangeness, unclear)
+            show = partial(self._sight, window, features, strange, strangeness, unclear=unclear)
         verdict, episodes = self.following.follow(verdict, show)
         self._remember(seen, episodes, window)
         results: list[Result] = [verdict, *episodes]
@@ -326,9 +326,6 @@ class Host:
             elif self.regimes.as_before():
                 self.regimes.end()
                 self.learner.go_back()
-            elif self.learner.anew:
-                # Work that is new looks now and then as the old did.
-                results += self._learn(window, features)
         return results
 
     def _score(self, window: Window, deviations: Singles) -> tuple[Verdict, Mapping[str, float], bool]:
@@ -364,8 +361,9 @@ class Host:
         features: Singles,
         deviations: Singles,
         strangeness: Mapping[str, float],
-        unclear: bool,
         seen: frozenset[str],
+        *,
+        unclear: bool,
     ) -> Sight:
         """What the subsystems `seen` show of a window."""
         shown = {name: strange for name, strange in strangeness.items() if name in seen}

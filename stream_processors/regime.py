@@ -268,8 +268,8 @@ class Regimes:
         goes_on = self.anchor is not None and (seen.allocated or self.back < AS_BEFORE)
         if goes_on or (seen.allocated and len(seen.moved) >= SUBSYSTEMS):
             if self.anchor is None or (np.abs(seen.allocations - self.anchor) > MOVED).any():
-                why = f"memory is allocated otherwise, and {_listed(seen.moved)} moved" if seen.moved else "memory moved"
-                self.begin(f"the work has changed: {why}", second)
+                moved = f", and {_listed(seen.moved)} moved" if seen.moved else ""
+                self.begin(f"the work has changed: memory is allocated otherwise{moved}", second)
                 self.anchor = seen.allocations
             self.back = 0
             return self._told()
