@@ -42,9 +42,7 @@ GIVEN_UP: Final = 0.5
 where work comes in bursts, its scale is as large as its level.
 """
 FADING: Final = 0.8
-"""At the edge of a phase, where a window holds what was before as well, work is on its way down from here on, and on
-its way up from the inverse of it.
-"""
+"""At the edge of a phase, where a window holds what was before as well, it is on its way from here on."""
 SUBSYSTEMS: Final = 3
 METRICS: Final = 3
 """A phase moves at least so many metrics in each of SUBSYSTEMS subsystems."""
@@ -128,25 +126,25 @@ class Look:
     @property
     def trades(self) -> bool:
         """Whether work of one subsystem takes the place of work of another, and moves all of the host."""
-        # What one disk does more of while all of them do less is not taken up.
-        more = (self.shape[_places().work] >= TRADED) & (self.work >= 1)
-        return _apart(more, self.work < GIVEN_UP) and len(self.moved) >= SUBSYSTEMS
+        return self._traded(TRADED, GIVEN_UP) and len(self.moved) >= SUBSYSTEMS
 
     @property
     def may_trade(self) -> bool:
         """Whether it may be the beginning of a window that does."""
-        return not self.words and _apart(self.work > 1 / FADING, self.work < FADING)
+        return not self.words and self._traded(0.0, FADING)
+
+    def _traded(self, risen: float, left: float) -> bool:
+        levels = self.shape[_places().work]
+        names = np.array([feature_table().metrics[metric].subsystem for metric in _places().work])
+        # What one disk does more of while all of them do less is not taken up.
+        more = set(names[(levels > 0) & (levels >= risen) & (self.work >= 1)])
+        less = set(names[self.work < left])
+        return len(more | less) > 1 and bool(more and less)
 
     @property
     def allocated(self) -> bool:
         """Whether allocations moved."""
         return bool((np.abs(self.allocations) > MOVED).any())
-
-
-def _apart(more: NDArray[np.bool_], less: NDArray[np.bool_]) -> bool:
-    """Whether there is more of one kind of WORK and less of another, of another subsystem; (kinds of WORK,) each."""
-    names = np.array([feature_table().metrics[metric].subsystem for metric in _places().work])
-    return bool(more.any() and less.any()) and len({*names[more], *names[less]}) > 1
 
 
 @dataclass(frozen=True, slots=True)
