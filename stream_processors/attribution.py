@@ -52,12 +52,14 @@ class Finding:
     rows     evidence, strongest first, without dates
     fits     how well causes fit, by name, of those that fit at all
     settled  whether it is only what is left of something that is over
+    unclear  whether it may be the first seconds of a change of work, so that nothing is opened for it yet
     """
 
     strange: tuple[str, ...] = ()
     rows: tuple[Evidence, ...] = ()
     fits: Mapping[str, float] = field(default_factory=dict)
     settled: bool = False
+    unclear: bool = False
 
 
 def stands_out(deviations: Singles) -> bool:

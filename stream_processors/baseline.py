@@ -137,6 +137,13 @@ class Baseline:
         medians[known] = np.where(np.isnan(ordered[-1]), ordered[-1], middle)
         return medians
 
+    def shares(self, deviations: Singles) -> Singles:
+        """Observed over expected of all features of a window with these deviations; NaN or infinite where nothing is
+        expected.
+        """
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(1 + deviations * self.scale / self.center, dtype=np.float32)
+
     def score(self, deviations: Singles) -> tuple[tuple[DetectorScore, ...], Mapping[str, float]]:
         """What each detector says of a window with these deviations, and how strange each subsystem is: -log10 of the
         tail probability of all its detectors together. A feature that is absent counts as expected.

@@ -140,9 +140,8 @@ class Tracker:
         self.streak += 1
         self._note(verdict, finding)
         settings = self.settings
-        if self.streak < settings.open_windows or self.sum < settings.open_windows * (
-            settings.open_severity - ORDINARY
-        ):
+        enough = settings.open_windows * (settings.open_severity - ORDINARY)
+        if finding.unclear or self.streak < settings.open_windows or self.sum < enough:
             return []
         before = self.closed
         if before is not None and before.closed_ns is not None:

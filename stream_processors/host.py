@@ -288,7 +288,7 @@ class Host:
         deviations = self.learner.deviations(features)
         strange = self.learner.settle(deviations)
         verdict, strangeness, telling = self._score(window, strange)
-        seen = look(deviations) if verdict.anomalous else None
+        seen = self._look(deviations) if verdict.anomalous else None
         if seen is not None:
             change = self.regimes.change(seen, window.start)
             rest = self.regimes.rest(deviations, window.start) if self.regimes.changing else None
@@ -298,14 +298,17 @@ class Host:
                 beside, strangeness, telling = self._score(window, rest)
                 if not beside.anomalous:
                     return self._changed(window, features, verdict, change)
-                verdict, strange, seen = beside, rest, look(rest)
+                verdict, strange, seen = beside, rest, self._look(rest)
+                if change := self.regimes.phase(seen, window.start):
+                    return self._changed(window, features, verdict, change)
             elif self.regimes.changing and seen.words:
                 strange = only_words(strange, rest)
         show = None
         if verdict.anomalous or (telling and self.following.open):
             attribution = attribute(strange, strangeness)
             verdict = replace(verdict, subsystem=attribution.subsystem, shares=attribution.shares)
-            show = partial(self._sight, window, features, strange, strangeness)
+            unclear = seen is not None and self.regimes.may_begin(seen, self.settings.window_s // self.settings.step_s)
+            show = partial(self._sight, window, features, strange, strangeness, unclear=unclear)
         verdict, episodes = self.following.follow(verdict, show)
         self._remember(seen, episodes, window)
         results: list[Result] = [verdict, *episodes]
@@ -345,6 +348,10 @@ class Host:
         )
         return verdict, strangeness, telling
 
+    def _look(self, deviations: Singles) -> Look:
+        assert self.baseline is not None
+        return look(deviations, self.baseline.shares(deviations))
+
     def _lasts(self, episode: Episode) -> bool:
         return episode.windows >= self.settings.regime_windows
 
@@ -355,6 +362,8 @@ class Host:
         deviations: Singles,
         strangeness: Mapping[str, float],
         seen: frozenset[str],
+        *,
+        unclear: bool,
     ) -> Sight:
         """What the subsystems `seen` show of a window."""
         shown = {name: strange for name, strange in strangeness.items() if name in seen}
@@ -365,7 +374,7 @@ class Host:
         if not stands_out(part):
             return Sight(severe, {}, Finding())
         finding = examine(features, part, self.baseline, window, strangeness=shown, happened=self._happened(window))
-        return Sight(severe, attribute(part, shown).shares, finding)
+        return Sight(severe, attribute(part, shown).shares, replace(finding, unclear=unclear))
 
     def _changed(self, window: Window, features: Singles, verdict: Verdict, why: str) -> list[Result]:
         """The window is unusual, but no anomaly."""

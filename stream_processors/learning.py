@@ -294,9 +294,9 @@ class Learner:
         rows = sorted((row for row in self.rows.values() if row.start <= second), key=lambda each: each.start)
         apart = self.settings.row_every * self.settings.step_s
         count = max(DRIFT_ROWS, -(-DRIFT_S // apart))
-        newest = rows[: len(rows) - self.learnt % DRIFT_EVERY][-count:]
         # Those of a warm-up lie so close together that they say where the host was for a moment.
-        if len(newest) < count or newest[-1].start - newest[0].start < (count - 1) * apart:
+        newest = _spread(rows[: len(rows) - self.learnt % DRIFT_EVERY], apart)[-count:]
+        if len(newest) < count:
             return
         moved = self.baseline.median_deviations(feature_matrix(newest))
         drifted = np.abs(moved) > DRIFT
@@ -310,6 +310,17 @@ class Learner:
         if self.baseline is not None and model_slot(version) == model_slot(self.baseline.version):
             version += 1
         self.due = Due(self._fitter(rows, version, self.settings), version, adopt, rows)
+
+
+def _spread(rows: Sequence[Row], apart: int) -> list[Row]:
+    """The newest of `rows`, which are in order of time, and of those before it the ones that are at least `apart` s
+    away from the next, in order of time.
+    """
+    chosen: list[Row] = []
+    for row in reversed(rows):
+        if not chosen or chosen[-1].start - row.start >= apart:
+            chosen.append(row)
+    return chosen[::-1]
 
 
 def _shift(arrays: Mapping[str, NDArray[Any]]) -> Singles | None:

@@ -11,8 +11,8 @@ strikes meanwhile is still one.
 
 So a window that the ensemble finds anomalous is a change when no metric in it speaks of a fault and
 - allocations moved, and metrics of at least SUBSYSTEMS subsystems with them, or
-- it trades work of one kind for work of another, as a phase does: a checkpoint writes instead of computing; a fault
-  that slows a host down makes it do more of nothing. Or
+- it trades work of one kind for work of another, as a phase does: a checkpoint writes instead of computing, an
+  evaluation reads instead of sending; a fault that slows a host down makes it do more of nothing. Or
 - it has the shape of a phase that came and went at least `phase_times` times, or
 - what came lasts so long that it is learnt as the new normal.
 """
@@ -35,7 +35,13 @@ from stream_processors.seconds import Singles
 MOVED: Final = 2 * USUAL
 """A level of an allocation, or of a metric that speaks of faults, counts from here on."""
 TRADED: Final = 1.0
-"""The same in a shape, which holds log2 of multiples of USUAL."""
+"""The same in a shape, which holds log2 of multiples of USUAL: so far work of a kind rises that is taken up."""
+GIVEN_UP: Final = 0.5
+"""Work of a kind is given up when less than such a part of what is usual is left. Robust deviations do not say so:
+where work comes in bursts, its scale is as large as its level.
+"""
+FADING: Final = 0.8
+"""At the edge of a phase, where a window holds what was before as well, it is on its way from here on."""
 SUBSYSTEMS: Final = 3
 METRICS: Final = 3
 """A phase moves at least so many metrics in each of SUBSYSTEMS subsystems."""
@@ -45,12 +51,16 @@ PHASES: Final = 8
 """Of more, the one that was not seen for longest is forgotten."""
 LONGEST_PHASE: Final = 120
 """Windows, or seconds; what goes on for longer is no phase."""
+GOING_ON_S: Final = 3
+"""A phase that was seen so long ago goes on with what looks like it."""
 TAIL_S: Final = 30
 """For so long after a phase what it moved may still settle, such as dirty pages."""
 REVIVED: Final = 1.25
 """What settles gets less: what moves so many times as much as it did before is something else."""
 BACK: Final = 30
 """So many windows in a row that are normal to the old model mean that a change is gone again."""
+AS_BEFORE: Final = 10
+"""After so many what is strange is no change that goes on, unless memory says so."""
 
 ADJUST_S: Final = 20
 """What a change of work moves within so many seconds is what it moves."""
@@ -99,11 +109,14 @@ class Look:
                  USUAL, 0 below. Levels alone, since at the edges of a phase they lie between before and after
     words        metrics that speak of a fault
     allocations  float32 (allocation features,): deviations
+    work         float32 (kinds of WORK,): what there is of it, as a share of what is usual; 1 where nothing is usual or
+                 nothing of it is strange
     """
 
     shape: Singles
     words: tuple[str, ...]
     allocations: Singles
+    work: Singles
 
     @property
     def moved(self) -> tuple[str, ...]:
@@ -117,11 +130,20 @@ class Look:
     @property
     def trades(self) -> bool:
         """Whether work of one subsystem takes the place of work of another, and moves all of the host."""
+        return self._traded(TRADED, GIVEN_UP) and len(self.moved) >= SUBSYSTEMS
+
+    @property
+    def may_trade(self) -> bool:
+        """Whether it may be the beginning of a window that does."""
+        return not self.words and self._traded(0.0, FADING)
+
+    def _traded(self, risen: float, left: float) -> bool:
         levels = self.shape[_places().work]
-        names = [feature_table().metrics[metric].subsystem for metric in _places().work]
-        more = {name for name, level in zip(names, levels, strict=True) if level >= TRADED}
-        less = {name for name, level in zip(names, levels, strict=True) if level <= -TRADED}
-        return len(more | less) > 1 and bool(more and less) and len(self.moved) >= SUBSYSTEMS
+        names = np.array([feature_table().metrics[metric].subsystem for metric in _places().work])
+        # What one disk does more of while all of them do less is not taken up.
+        more = set(names[(levels > 0) & (levels >= risen) & (self.work >= 1)])
+        less = set(names[self.work < left])
+        return len(more | less) > 1 and bool(more and less)
 
     @property
     def allocated(self) -> bool:
@@ -137,6 +159,7 @@ class _Places:
     levels: NDArray[np.intp]
     metrics: NDArray[np.intp]
     work: NDArray[np.intp]
+    work_levels: NDArray[np.intp]
 
 
 @cache
@@ -146,18 +169,21 @@ def _places() -> _Places:
     allocating = np.array([f.metric.name in ALLOCATIONS and f.kind == "level" for f in table.features])
     means = np.array([f.summary == "mean" for f in table.features])
     levels = np.flatnonzero(np.array([f.kind == "level" for f in table.features]))
+    work = np.flatnonzero([metric.name in WORK for metric in table.metrics])
+    totals = {table.metric_of[p]: p for p in levels if means[p]}
     return _Places(
         np.flatnonzero(speaking),
         np.flatnonzero(allocating & means),
         speaking,
         levels,
         table.metric_of[levels],
-        np.flatnonzero([metric.name in WORK for metric in table.metrics]),
+        work,
+        np.array([totals[metric] for metric in work]),
     )
 
 
-def look(deviations: Singles) -> Look:
-    """What a window with these deviations (len(feature_table()),) looks like."""
+def look(deviations: Singles, shares: Singles) -> Look:
+    """What a window looks like that deviates so, and has such shares of what is usual, (len(feature_table()),) each."""
     table, places = feature_table(), _places()
     there = np.nan_to_num(deviations, nan=0.0)
     highest, lowest = np.zeros((2, len(table.metrics)), dtype=np.float32)
@@ -167,7 +193,9 @@ def look(deviations: Singles) -> Look:
     shape = np.sign(strongest) * np.log2(np.maximum(np.abs(strongest) / USUAL, 1.0))
     spoke = places.words[there[places.words] > MOVED]
     words = tuple(dict.fromkeys(table.features[position].metric.name for position in spoke))
-    return Look(shape.astype(np.float32), words, there[places.allocations].astype(np.float32))
+    work = np.nan_to_num(shares[places.work_levels], nan=1.0, posinf=1.0, neginf=1.0)
+    work[by_metric(there)[places.work] <= USUAL] = 1.0
+    return Look(shape.astype(np.float32), words, there[places.allocations].astype(np.float32), work)
 
 
 def speaking() -> NDArray[np.bool_]:
@@ -220,6 +248,7 @@ class Regimes:
     back    windows in a row that were as before
     moves   float32 (metrics,): by how much the change moves metrics, in scales
     moved   second of which that is
+    edge    windows in a row that may be the beginning of a phase
     """
 
     phase_times: int
@@ -231,6 +260,7 @@ class Regimes:
     back: int = 0
     moves: Singles | None = None
     moved: int = 0
+    edge: int = 0
     _strange: Singles | None = None  # sum of the shapes of the anomalous windows of what goes on
     _windows: int = 0
     _spoke: bool = False
@@ -239,22 +269,32 @@ class Regimes:
         """Why an anomalous window from `second` on is no anomaly, in words; empty if it is one."""
         if seen.words:
             return ""
-        # Once the work has changed, what it moves beside its memory comes and goes.
-        if seen.allocated and (self.anchor is not None or len(seen.moved) >= SUBSYSTEMS):
+        # Once the work has changed, what it moves beside its memory comes and goes, and another job may have as much of
+        # it as the one before. What looked as before for a while is judged as ever.
+        goes_on = self.anchor is not None and (seen.allocated or self.back < AS_BEFORE)
+        if goes_on or (seen.allocated and len(seen.moved) >= SUBSYSTEMS):
             if self.anchor is None or (np.abs(seen.allocations - self.anchor) > MOVED).any():
-                self.begin(
-                    f"the work has changed: memory is allocated otherwise, and {_listed(seen.moved)} moved", second
-                )
+                moved = f", and {_listed(seen.moved)} moved" if seen.moved else ""
+                self.begin(f"the work has changed: memory is allocated otherwise{moved}", second)
                 self.anchor = seen.allocations
             self.back = 0
             return self._told()
         if self.why and self.anchor is None:
             self.back = 0
             return self._told()
+        return self.phase(seen, second)
+
+    def phase(self, seen: Look, second: int) -> str:
+        """Why an anomalous window from `second` on is a phase of the work or what one has left behind, in words; empty
+        if it is neither.
+        """
+        if seen.words:
+            return ""
         known = self._like(seen.shape)
+        going_on = known is not None and known.begun > 0 and second - known.last <= GOING_ON_S
         if known is None and seen.trades:
             known = self._add(Phase(seen.shape, 0, second - TAIL_S - 1))
-        if known is not None and (seen.trades or known.times >= self.phase_times):
+        if known is not None and (seen.trades or going_on or known.times >= self.phase_times):
             return self._goes_on(known, seen.shape, second)
         if any(phase.settles(seen.shape, second) for phase in self.phases):
             return "what a phase of the work has left behind settles"
@@ -314,6 +354,13 @@ class Regimes:
         self.back += 1
         return self.back >= BACK
 
+    def may_begin(self, seen: Look, windows: int) -> bool:
+        """Whether an anomalous window that is no change may turn out to be the beginning of one, since it is one of
+        the first that share samples with what was before; a whole window is so many `windows` long.
+        """
+        self.edge = self.edge + 1 if seen.may_trade else 0
+        return 0 < self.edge < windows
+
     def strange(self, seen: Look) -> None:
         """An anomalous window that is no change."""
         self._strange = seen.shape.copy() if self._strange is None else self._strange + seen.shape
@@ -322,13 +369,13 @@ class Regimes:
 
     def calm(self) -> None:
         """What was strange was too short for an episode."""
-        self._strange, self._windows, self._spoke = None, 0, False
+        self._strange, self._windows, self._spoke, self.edge = None, 0, False, 0
 
     def closed(self, second: int) -> None:
         """The episode is over: it may have been a phase."""
         if self._strange is not None and self._windows <= LONGEST_PHASE and not self._spoke:
             shape = self._strange / np.float32(self._windows)
-            if len(Look(shape, (), shape[:0]).moved) >= SUBSYSTEMS:
+            if len(Look(shape, (), shape[:0], shape[:0]).moved) >= SUBSYSTEMS:
                 self._remember(shape, second)
         self.calm()
 
@@ -371,6 +418,7 @@ class Regimes:
             "begun": self.begun,
             "moved": self.moved,
             "back": self.back,
+            "edge": self.edge,
             "windows": self._windows,
             "spoke": self._spoke,
         }
@@ -397,6 +445,7 @@ class Regimes:
         regimes.since, regimes.begun = int(values["since"]), int(values["begun"])
         # State of a version before did not fade.
         regimes.moved = int(values.get("moved", regimes.begun))
+        regimes.edge = int(values.get("edge", 0))
         regimes._windows, regimes._spoke = int(values["windows"]), bool(values["spoke"])
         regimes._strange = shapes[-1] if regimes._windows else None
         regimes.anchor = np.asarray(arrays["anchor"], np.float32) if "anchor" in arrays else None

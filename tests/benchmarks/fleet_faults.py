@@ -121,7 +121,7 @@ class Figures:
 
 
 def measure(profile: str, hosts: int, minutes: float, rate: float, seed: int) -> Figures:
-    """Simulate `hosts` of `profile`, of which every other one has `rate` faults an hour."""
+    """Simulate `hosts` of `profile`, of which every other one has `rate` faults an hour; with 0 all are healthy."""
     members = make_hosts([(profile, hosts)])
     schedule = Schedule(members, seed, rate)
     fleet = Fleet(members, schedule, seed=seed, start_ns=START * NANO)
@@ -129,7 +129,7 @@ def measure(profile: str, hosts: int, minutes: float, rate: float, seed: int) ->
     names = {host.name: host.number for host in members}
     told: dict[int, dict[str, Told]] = {host.number: {} for host in members}
     figures = Figures()
-    healthy = {host.number for host in members if host.number % 2}
+    healthy = {host.number for host in members if host.number % 2 or not rate}
     for index in range(round(60 * minutes)):
         now = START + index + 1.0
         results = [result for event in fleet.events(index) for result in pipeline.feed_event(event, now)]
@@ -173,7 +173,7 @@ def main() -> None:
     parser.add_argument("--profile", action="append", choices=PROFILES, help="all of them by default")
     parser.add_argument("--hosts", type=int, default=2, help="of a profile, an even number")
     parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--rate", type=float, default=20.0, help="faults an hour on every other host")
+    parser.add_argument("--rate", type=float, default=20.0, help="faults an hour on every other host, or 0")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()

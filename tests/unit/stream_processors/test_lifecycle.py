@@ -347,6 +347,19 @@ def test_a_worker_that_takes_over_knows_the_drift() -> None:
         assert {v.window_start_ns: v for v in verdicts(results)} == wanted, second
 
 
+def test_where_a_host_was_for_a_moment_is_not_where_it_is() -> None:
+    """A burst in the last seconds of the warm-up, in which every second is learnt, and a pause after it."""
+    settings = PipelineSettings()
+    last = Learner("a", settings, Inline)._first_after + 2
+    pipeline = Pipeline(settings)
+    feed(pipeline, run(["a"], last, Fault(last - 8, last)))
+    after = feed(pipeline, run(["a"], last + 80, begin=last + 40))
+    host = pipeline.hosts["a"]
+    assert host.baseline is not None
+    assert host.learner.drift is None or np.count_nonzero(np.abs(host.learner.drift) > 4) == 0
+    assert not verdicts(after)[-1].anomalous
+
+
 def test_what_speaks_of_a_fault_does_not_drift() -> None:
     pipeline = Pipeline(PipelineSettings())
     feed(pipeline, steadily(range(400), 2.0))

@@ -20,7 +20,17 @@ from schemas.settings import PipelineSettings
 from stream_processors.features import feature_table
 from stream_processors.host import Result
 from stream_processors.pipeline import Pipeline
-from stream_processors.regime import ALLOCATIONS, FAULT_WORDS, PHASES, WORK, Regimes, look, speaks_of_fault
+from stream_processors.regime import (
+    ALLOCATIONS,
+    AS_BEFORE,
+    FAULT_WORDS,
+    PHASES,
+    WORK,
+    Look,
+    Regimes,
+    look,
+    speaks_of_fault,
+)
 from tests.synthetic import CPU_HOG, START, Fault, run
 
 pytestmark = pytest.mark.usefixtures("quick_fits")
@@ -31,6 +41,8 @@ JOBS = Timing((3, 3), (60, 60), (20, 20), (90, 90), (0.5, 0.5), 99, (15, 35))
 CHECKPOINTS = Timing((90, 90), (60, 60), (20, 20), (70, 70), (8, 8), 99, (15, 35))
 """One job that writes a checkpoint in seconds 70 to 78, 148 to 156, 226 to 234, 304 to 312, ..."""
 STEADY = Timing((600, 600), (60, 60), (20, 20), (3000, 3000), (8, 8), 99, (15, 35))
+EVALUATIONS = Timing((90, 90), (60, 60), (20, 20), (180, 180), (8, 8), 1, (20, 20))
+"""One job that reads instead of computing in seconds 180 to 200, and then writes a checkpoint."""
 JUST_BEFORE = Timing((90, 90), (60, 60), (20, 20), (186, 186), (8, 8), 99, (15, 35))
 """One job that writes a checkpoint in seconds 186 to 194."""
 SETTINGS = PipelineSettings()
@@ -102,6 +114,14 @@ def test_a_checkpoint_is_a_phase_from_the_first_on() -> None:
         assert {v.state for v in seen} == {"changed"}
         words = "it does more of one kind and less of another" if number == 0 else f"that came {number} times before"
         assert seen[2].reason == f"a phase of the work{':' if number == 0 else ''} {words}"
+
+
+@pytest.mark.parametrize("profile", ["small-vm", "epyc-cpu"])
+def test_an_evaluation_is_a_phase_from_the_first_on(profile: str) -> None:
+    results = judged(profile, EVALUATIONS, 240)
+    told = verdicts(results)
+    assert opened(results) == []
+    assert {told[at].state for at in range(182, 204)} == {"changed"}
 
 
 @pytest.mark.parametrize("fault", ["slow-disk", "irq-imbalance", "stalled-host", "clock-cap", "writeback-storm"])
@@ -197,17 +217,84 @@ def made_up(seed: int) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
     return deviations
 
 
+WROTE, SENT, COMPUTED = "disk.write_sectors", "net.tx_bytes", "cpu.time.user"
+
+
+def working(levels: dict[str, tuple[float, float]]) -> Look:
+    """Of a window in which much moved, and these metrics deviate so and have such shares of what is usual."""
+    deviations = made_up(0)
+    shares = np.ones_like(deviations)
+    for position, feature in enumerate(feature_table().features):
+        if feature.metric.name in levels and feature.kind == "level" and feature.summary == "mean":
+            deviations[position], shares[position] = levels[feature.metric.name]
+    return look(deviations, shares)
+
+
+@pytest.mark.parametrize(
+    ("levels", "trades", "may"),
+    [
+        ({WROTE: (300.0, 40.0), SENT: (-5.0, 0.05)}, True, True),
+        ({WROTE: (300.0, 40.0), SENT: (-5.0, 0.7)}, False, True),
+        ({WROTE: (300.0, 40.0), SENT: (-5.0, 0.9)}, False, False),
+        ({WROTE: (300.0, 40.0), SENT: (-3.0, 0.05)}, False, False),
+        ({WROTE: (6.0, 1.4), SENT: (-5.0, 0.05)}, False, True),
+        ({WROTE: (300.0, 0.8), SENT: (-5.0, 0.05)}, False, False),
+        ({WROTE: (300.0, 40.0), "disk.read_sectors": (-20.0, 0.01)}, False, False),
+        ({SENT: (-20.0, 0.0), COMPUTED: (-20.0, 0.0), WROTE: (-5.0, 0.0)}, False, False),
+        ({}, False, False),
+    ],
+    ids=[
+        *("given up for another", "on its way", "hardly less", "no less than usual", "hardly taken up"),
+        *("one disk instead of others", "within storage", "less of everything", "none moves"),
+    ],
+)
+def test_work_is_traded_when_one_kind_is_given_up_for_another(
+    levels: dict[str, tuple[float, float]], trades: bool, may: bool
+) -> None:
+    seen = working(levels)
+    assert (seen.trades, seen.may_trade) == (trades, may)
+
+
+def test_nothing_opens_while_a_window_shares_samples_with_what_was_before_a_phase() -> None:
+    regimes = Regimes(2)
+    beginning, other = working({WROTE: (300.0, 40.0), SENT: (-5.0, 0.7)}), looks(1)
+    assert [regimes.may_begin(beginning, 3) for _ in range(4)] == [True, True, False, False]
+    values, arrays = regimes.state()
+    assert not Regimes.restore(2, values, arrays).may_begin(beginning, 3)
+    assert not regimes.may_begin(other, 3)
+    assert regimes.may_begin(beginning, 3)
+
+
+def test_another_job_with_as_much_memory_is_a_change_until_all_looks_as_before() -> None:
+    regimes = Regimes(2)
+    same = looks(1)
+    other = replace(same, allocations=np.full_like(same.allocations, -50.0))
+    assert regimes.change(same, 90) == ""
+    assert regimes.change(other, 100).startswith("the work has changed: memory is allocated otherwise")
+    assert regimes.change(same, 160).startswith("the work has changed: memory is allocated otherwise")
+    assert regimes.begun == 160
+    for _ in range(AS_BEFORE):
+        assert not regimes.as_before()
+    assert regimes.change(same, 200) == ""
+    assert regimes.change(other, 210).startswith("the work has changed")
+
+
+def looks(seed: int) -> Look:
+    deviations = made_up(seed)
+    return look(deviations, np.ones_like(deviations))
+
+
 def test_phases_that_were_not_seen_for_longest_are_forgotten() -> None:
     regimes = Regimes(1)
     for seed in range(PHASES + 2):
-        regimes.strange(look(made_up(seed)))
+        regimes.strange(looks(seed))
         regimes.closed(100 * seed)
     assert [phase.last for phase in regimes.phases] == [100 * seed for seed in range(2, PHASES + 2)]
-    assert regimes.change(look(made_up(0)), 5000) == ""
-    assert regimes.change(look(made_up(3)), 5000).startswith("a phase of the work")
+    assert regimes.change(looks(0), 5000) == ""
+    assert regimes.change(looks(3), 5000).startswith("a phase of the work")
     values, arrays = regimes.state()
     again = Regimes.restore(1, values, arrays)
     assert again.state()[0] == values
     before = {**values, "phases": [row[:2] for row in values["phases"]]}
     assert [phase.last for phase in Regimes.restore(1, before, arrays).phases] == [each.last for each in again.phases]
-    assert again.change(look(made_up(4)), 6000).startswith("a phase of the work")
+    assert again.change(looks(4), 6000).startswith("a phase of the work")
