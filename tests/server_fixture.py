@@ -1,7 +1,8 @@
-"""A ClickHouse server for tests, where there is one: REVEAL_CLICKHOUSE is its program, else `clickhouse` on PATH.
+"""A ClickHouse server for tests: REVEAL_CLICKHOUSE is its program, else `clickhouse` on PATH, else what `make test`
+fetched, `_chdb.abi3.so` of the package chdb 3.7.2, a library that holds the server and the client of ClickHouse 25.8.
 
-It may also be `_chdb.abi3.so` of the package chdb 3.7.2, a library that holds the server and the client of ClickHouse
-25.8, but no Keeper. REVEAL_KEEPER is host:port of a Keeper or ZooKeeper; without it the first server is one as well.
+REVEAL_KEEPER is host:port of a Keeper or ZooKeeper for replicas; without it a ZooKeeper is started. Where there is no
+server, or no ZooKeeper, a test is skipped and says why; with REVEAL_SERVER=required, as in CI, it fails.
 """
 
 from __future__ import annotations
@@ -13,16 +14,19 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import pytest
 
+from deploy.kafka.errors import JarError
 from deploy.kafka.ports import free_ports
 from schemas.settings import ClickHouseSettings, Secret
 from sinks.warehouse.store import Store
 from tests.clickhouse_fixture import ClickHouseProcess
+from tests.zookeeper import ZooKeeper
 
 CLUSTER: Final = "fleet"
+FETCHED: Final = Path(sys.prefix) / "server" / "chdb" / "_chdb.abi3.so"
 _LIBRARY: Final = """
 import ctypes, os, sys
 library, tool, *rest = sys.argv[1:]
@@ -79,25 +83,25 @@ _REPLICA: Final = """
     <zookeeper><node><host>{keeper_host}</host><port>{keeper_port}</port></node></zookeeper>
     <distributed_ddl><path>/clickhouse/reveal-{first}-{second}/ddl</path></distributed_ddl>
 """
-_KEEPER: Final = """
-    <keeper_server>
-        <tcp_port>{port}</tcp_port>
-        <server_id>1</server_id>
-        <log_storage_path>{directory}/keeper/log</log_storage_path>
-        <snapshot_storage_path>{directory}/keeper/snapshots</snapshot_storage_path>
-        <raft_configuration>
-            <server><id>1</id><hostname>127.0.0.1</hostname><port>{raft}</port></server>
-        </raft_configuration>
-    </keeper_server>
-"""
 
 
 def program() -> list[str]:
     """How `clickhouse` is called, its tool to follow; skips the test where there is none."""
     path = os.environ.get("REVEAL_CLICKHOUSE") or shutil.which("clickhouse")
     if not path:
-        pytest.skip("no ClickHouse server: REVEAL_CLICKHOUSE is to be the path of a clickhouse program")
+        if not FETCHED.exists():
+            log = FETCHED.parents[1].with_suffix(".log")
+            why = log.read_text().strip() if log.exists() else ""
+            _lacking(f"no ClickHouse server: {why or 'make .venv/server fetches it'}")
+        path = str(FETCHED)
     return [sys.executable, "-c", _LIBRARY, path] if path.endswith(".so") else [path]
+
+
+def _lacking(what: str) -> NoReturn:
+    """Ends a test for which this machine has no server."""
+    if os.environ.get("REVEAL_SERVER") == "required":
+        pytest.fail(what)
+    pytest.skip(what)
 
 
 class Server(ClickHouseProcess):
@@ -145,9 +149,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sequence[Server]]:
     """Two servers that are the cluster CLUSTER, one shard."""
     directory = tmp_path_factory.mktemp("replicas")
-    ports = free_ports(6)
-    host, _, port = os.environ.get("REVEAL_KEEPER", f"127.0.0.1:{ports[4]}").rpartition(":")
+    program()
+    ports = free_ports(4)
     with ExitStack() as closing:
+        keeper = os.environ.get("REVEAL_KEEPER") or _start_zookeeper(directory / "keeper", closing)
+        host, _, port = keeper.rpartition(":")
         nodes = []
         for number in range(2):
             more = _REPLICA.format(
@@ -159,14 +165,16 @@ def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sequence[Serv
                 keeper_host=host,
                 keeper_port=port,
             )
-            if number == 0 and "REVEAL_KEEPER" not in os.environ:
-                more += _KEEPER.format(port=port, raft=ports[5], directory=directory / "0")
             node = Server(directory / str(number), ports[number], more)
             closing.callback(node.kill)
-            try:
-                nodes.append(node.start())
-            except AssertionError as error:
-                if "without NuRaft" in str(error):
-                    pytest.skip("this server holds no Keeper: REVEAL_KEEPER is to be host:port of one, or of ZooKeeper")
-                raise
+            nodes.append(node.start())
         yield nodes
+
+
+def _start_zookeeper(directory: Path, closing: ExitStack) -> str:
+    zookeeper = ZooKeeper(directory)
+    closing.callback(zookeeper.kill)
+    try:
+        return zookeeper.start().address
+    except JarError as error:
+        _lacking(f"no ZooKeeper: {error}")

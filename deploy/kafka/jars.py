@@ -162,11 +162,11 @@ class JarStore:
     def _cannot_fetch(self, jar: Jar, error: Exception) -> JarError:
         missing = [jar for jar in self._jars if not (self.directory / jar.name).exists()]
         return JarError(
-            f"Kafka's jars cannot be fetched; {jar.coordinate} failed with: {str(error) or type(error).__name__}\n"
+            f"the pinned jars cannot be fetched; {jar.coordinate} failed with: {str(error) or type(error).__name__}\n"
             f"If this machine has no network, fetch these {len(missing)} files on another from a Maven repository,\n"
             f"put them into {self.directory} and start again\n"
-            f"(Maven coordinate, file name; their hashes are in {LOCK_FILE}):\n"
-            + "\n".join(f"  {jar.coordinate}  {jar.name}" for jar in missing)
+            f"(Maven coordinate, file name, sha256):\n"
+            + "\n".join(f"  {jar.coordinate}  {jar.name}  {jar.sha256}" for jar in missing)
         )
 
 

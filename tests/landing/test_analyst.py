@@ -1,21 +1,21 @@
-"""People who only ask, on a ClickHouse server: what `deploy/clickhouse-analyst.sql` allows, refuses and limits.
-
-Skipped where there is no server; see tests/server_fixture.py.
+"""People who only ask, on a ClickHouse server, alone and as a cluster of two: every query of the cookbook, and what
+`deploy/clickhouse-analyst.sql` allows, refuses and limits. Which server it is, says tests/server_fixture.py.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
+from functools import cache
 
 import pytest
 
 from sinks.warehouse.preset import presets
 from sinks.warehouse.store import Store, StoreError
-from tests.cookbook import PAGE, answer, block, fill
+from tests.cookbook import PAGE, answer, block, fill, markers, simulate
 from tests.landing.test_query import assert_alike
-from tests.landing.test_server import PLACES, fleet, sync
+from tests.landing.test_server import sync
 from tests.server_fixture import CLUSTER, Server, replicas, server
 
 __all__ = ["replicas", "server"]
@@ -27,23 +27,31 @@ ACCESS_DENIED, READONLY, NO_DDL, CONSTRAINT = 497, 164, 392, 452
 TOO_MANY_ROWS, TOO_MANY_RESULT_ROWS, QUOTA = 158, 396, 201
 
 
+fleet = cache(simulate)
+
+
 @pytest.fixture(scope="module", params=["single", "cluster"])
-def analyst(request: pytest.FixtureRequest) -> Iterator[tuple[Server, Store]]:
-    """A node, and the analyst's connection to it."""
+def asked(request: pytest.FixtureRequest) -> Iterator[list[tuple[Server, Store]]]:
+    """The nodes, and the analyst's connection to each."""
     nodes, cluster = [request.getfixturevalue("server")], ""
     if request.param == "cluster":
         nodes, cluster = request.getfixturevalue("replicas"), CLUSTER
-    admin = nodes[0].store("reveal", cluster)
-    fill(admin, fleet())
+    with closing(nodes[0].store("reveal", cluster)) as admin:
+        fill(admin, fleet())
     for node in nodes:
         done = node.client("--multiquery", f"--param_password={PASSWORD}", script=ANALYST.read_text())
         assert done.returncode == 0, done.stderr
-    with closing(nodes[-1].store("reveal")) as last:
-        sync(last)
-    store = nodes[-1].store("reveal", username="analyst", password=PASSWORD)
-    yield nodes[-1], store
-    store.close()
-    admin.close()
+        with closing(node.store("reveal")) as admin:
+            sync(admin)
+    with ExitStack() as stores:
+        analyst = {"username": "analyst", "password": PASSWORD}
+        yield [(node, stores.enter_context(closing(node.store("reveal", **analyst)))) for node in nodes]
+
+
+@pytest.fixture
+def analyst(asked: list[tuple[Server, Store]]) -> tuple[Server, Store]:
+    """The last node, to which nothing but replication brought rows and tables."""
+    return asked[-1]
 
 
 def code(store: Store, sql: str) -> int | None:
@@ -57,12 +65,15 @@ def code(store: Store, sql: str) -> int | None:
     return None
 
 
-def test_an_analyst_asks_all_queries(analyst: tuple[Server, Store]) -> None:
-    for name, options, told in PLACES:
-        columns, rows = answer(analyst[1], presets()[name], options)
-        assert columns
-        assert rows
-        assert_alike(block(analyst[1], name, options), told)
+def test_an_analyst_asks_every_query_of_the_page_on_every_node(asked: list[tuple[Server, Store]]) -> None:
+    places = list(markers(PAGE.read_text(encoding="utf-8")))
+    assert sorted(name for name, *_ in places) == list(presets())
+    for _, store in asked:
+        for name, options, told in places:
+            columns, rows = answer(store, presets()[name], options)
+            assert columns
+            assert rows
+            assert_alike(block(store, name, options), told)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,5 @@
-"""A ClickHouse server, alone and as a cluster of two: the migrations, every query of the cookbook, rows from Kafka.
-
-    REVEAL_CLICKHOUSE=/usr/bin/clickhouse pytest tests/landing/test_server.py tests/landing/test_analyst.py
-
-Skipped where there is no server; see tests/server_fixture.py.
+"""A ClickHouse server, alone and as a cluster of two: the migrations, and rows from Kafka. Which server it is, and when
+these tests are skipped, says tests/server_fixture.py.
 """
 
 from __future__ import annotations
@@ -10,21 +7,16 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from deploy.kafka.server import LocalKafka
-from deploy.kafka.topics import create_topics
 from schemas.settings import WarehouseSettings
-from schemas.topics import TELEMETRY, topic_table
+from schemas.topics import TELEMETRY
 from sinks.warehouse.migrate import Layout, apply, apply_retention, migrations, recorded, retention, revert
-from sinks.warehouse.preset import presets
 from sinks.warehouse.store import Store
-from tests.cookbook import PAGE, block, fill, markers, simulate
-from tests.landing.test_query import assert_alike
 from tests.landing.test_warehouse import Bench, columns_of, migrate_at_once, terminate
 from tests.server_fixture import CLUSTER, Server, replicas, server
 from tests.streams import wait_for
@@ -32,8 +24,6 @@ from tests.synthetic import SUBSYSTEMS, second
 
 __all__ = ["replicas", "server"]
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
-
-PLACES = list(markers(PAGE.read_text(encoding="utf-8")))
 
 
 @dataclass
@@ -97,10 +87,19 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     store.close()
 
 
+@pytest.fixture(scope="module")
+def alone(server: Server) -> Iterator[Place]:
+    """What one node has that one sink migrated."""
+    place = Place(server.store("alone"), [server], "")
+    apply(place.store, migrations(), place.layout)
+    yield place
+    place.store.close()
+
+
 # Migrations
 
 
-def test_migrations_up_and_down(place: Place) -> None:
+def test_migrations_up_and_down(place: Place, alone: Place) -> None:
     steps, store, layout = migrations(), place.store, place.layout
     shapes = []
     for count in range(1, len(steps) + 1):
@@ -115,6 +114,10 @@ def test_migrations_up_and_down(place: Place) -> None:
     for node in place.nodes:
         assert place.ask(node, "SELECT name FROM system.tables WHERE database = {name:String}") == [("migrations_log",)]
     assert apply(store, steps, layout) == list(steps)
+    for node in place.nodes:
+        assert place.shape(node) == alone.shape(*alone.nodes)
+        engines = place.ask(node, "SELECT DISTINCT engine FROM system.tables WHERE database = {name:String} ORDER BY 1")
+        assert engines == [(f"{'Replicated' if place.cluster else ''}ReplacingMergeTree",), ("View",)]
     days = retention(WarehouseSettings(verdict_days=3))
     assert len(apply_retention(store, days, layout)) == len(days)
     assert apply_retention(store, days, layout) == []
@@ -124,50 +127,20 @@ def test_migrations_up_and_down(place: Place) -> None:
         assert {row[-1] for row in shape if row[0] == "verdicts_log"} == {"toDateTime(stored) + toIntervalDay(3)"}
 
 
-def test_sinks_that_start_at_the_same_time_migrate_together(place: Place) -> None:
+def test_sinks_that_start_at_the_same_time_migrate_together(place: Place, alone: Place) -> None:
     name, last = place.store.database, place.nodes[-1]
     found = migrate_at_once([node.store(name, place.cluster) for node in (place.nodes[0], last, last)])
-    place.store.command(f"DROP DATABASE {name} {f'ON CLUSTER {place.cluster}' if place.cluster else ''} SYNC")
-    apply(place.store, migrations(), place.layout)
-    assert found == columns_of(place.store)
+    assert found == columns_of(alone.store)
 
 
-def test_the_tables_of_a_cluster_are_those_of_a_single_node(server: Server, replicas: Sequence[Server]) -> None:
-    shapes = []
-    for nodes, cluster in (([server], ""), (replicas, CLUSTER)):
-        place = Place(nodes[0].store("alike", cluster), nodes, cluster)
-        apply(place.store, migrations(), place.layout)
-        shapes += [place.shape(node) for node in nodes]
-        engines = place.ask(nodes[-1], "SELECT DISTINCT engine FROM system.tables WHERE database = {name:String}")
-        assert sorted(engines) == [("ReplicatedReplacingMergeTree" if cluster else "ReplacingMergeTree",), ("View",)]
-        place.store.close()
-    assert shapes[0] == shapes[1] == shapes[2]
-
-
-# The cookbook, and rows from Kafka
-
-
-fleet = cache(simulate)
-
-
-def test_every_query_of_the_page_gives_what_the_page_shows(place: Place) -> None:
-    fill(place.store, fleet())
-    for node in place.nodes:
-        store = node.store(place.store.database)
-        if place.cluster:
-            sync(store)
-        assert sorted(name for name, *_ in PLACES) == list(presets())
-        for name, options, told in PLACES:
-            assert_alike(block(store, name, options), told)
-        store.close()
+# Rows from Kafka
 
 
 def test_rows_of_kafka_are_on_both_replicas_although_one_was_away(
-    replicas: Sequence[Server], kafka: LocalKafka, tmp_path: Path
+    replicas: Sequence[Server], broker: LocalKafka, tmp_path: Path
 ) -> None:
-    create_topics({"bootstrap.servers": kafka.bootstrap}, topic_table(2))
     first, other = replicas
-    bench = Bench(kafka, first, tmp_path, more={"REVEAL_CLICKHOUSE_CLUSTER": CLUSTER})
+    bench = Bench(broker, first, tmp_path, more={"REVEAL_CLICKHOUSE_CLUSTER": CLUSTER})
     records = [second(bench.host(), name, index) for index in range(6) for name in SUBSYSTEMS]
     try:
         sink = bench.start()
