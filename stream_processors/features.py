@@ -106,6 +106,9 @@ CHURN_FLOORS: Final[Mapping[str, float]] = {
     "cpu.perf.context_switches": 500.0,
     "cpu.perf.migrations": 20.0,
     "cpu.perf.minor_faults": 500.0,
+    # What is left of a file system says something when it is nearly full, and fs.used_pct says it then.
+    "fs.free_bytes": 5e10,
+    "fs.free_inodes": 1e7,
     "disk.read_merges": 200.0,
     "disk.write_merges": 200.0,
     "disk.discards": 100.0,

@@ -288,7 +288,7 @@ class Host:
         deviations = self.learner.deviations(features)
         strange = self.learner.settle(deviations)
         verdict, strangeness, telling = self._score(window, strange)
-        seen = self._look(deviations) if verdict.anomalous else None
+        seen = self._look(deviations, window) if verdict.anomalous else None
         if seen is not None:
             change = self.regimes.change(seen, window.start)
             rest = self.regimes.rest(deviations, window.start) if self.regimes.changing else None
@@ -298,7 +298,7 @@ class Host:
                 beside, strangeness, telling = self._score(window, rest)
                 if not beside.anomalous:
                     return self._changed(window, features, verdict, change)
-                verdict, strange, seen = beside, rest, self._look(rest)
+                verdict, strange, seen = beside, rest, self._look(rest, window)
                 if change := self.regimes.phase(seen, window.start):
                     return self._changed(window, features, verdict, change)
             elif self.regimes.changing and seen.words:
@@ -314,11 +314,7 @@ class Host:
         results: list[Result] = [verdict, *episodes]
         if self.following.open:
             # A fault does not become normal because it lasts.
-            if not self.regimes.spoke and (ended := self.following.end(LASTS, self._lasts)):
-                results += ended
-                self.regimes.calm()
-                self.regimes.begin("what is new lasts, and no metric speaks of a fault", window.start)
-                self.learner.begin_anew()
+            results += self._new_normal(window)
         elif not verdict.anomalous:
             # What was flagged is never learnt.
             if not self.regimes.changing:
@@ -348,12 +344,22 @@ class Host:
         )
         return verdict, strangeness, telling
 
-    def _look(self, deviations: Singles) -> Look:
+    def _look(self, deviations: Singles, window: Window) -> Look:
         assert self.baseline is not None
-        return look(deviations, self.baseline.shares(deviations))
+        return self.regimes.hear(look(deviations, self.baseline.shares(deviations)), window.start)
 
-    def _lasts(self, episode: Episode) -> bool:
-        return episode.windows >= self.settings.regime_windows
+    def _new_normal(self, window: Window) -> list[Episode]:
+        """Ends episodes that lasted so long that what they are of is learnt."""
+        longest, step_s = self.settings.regime_windows, self.settings.step_s
+        since_change_s = window.start - self.regimes.since if self.regimes.changing else 0
+        # A job that changed everything has phases, each of which may have been an episode of its own.
+        changed = since_change_s >= longest * step_s
+        if not changed and all(episode.windows < longest for episode in self.following.open):
+            return []
+        if not self.regimes.accept(window.start, longest * step_s):
+            return []
+        self.learner.begin_anew()
+        return self.following.end(LASTS, lambda episode: changed or episode.windows >= longest)
 
     def _sight(
         self,

@@ -20,7 +20,7 @@ So a window that the ensemble finds anomalous is a change when no metric in it s
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Final
 
@@ -92,6 +92,10 @@ FAULT_WORDS: Final = (
 and data sets press on it.
 """
 NOT_FAULTS: Final = frozenset({"gpu.throttled.idle"})
+TRAFFIC_WORDS: Final = ("softnet.time_squeeze", "ip.ecn_ce", "ib.hw.cnp_", "ib.hw.ecn_marked")
+"""Of them, those that more traffic alone makes rise: with a change of work they are a part of it."""
+LOAD_WORDS: Final = (*TRAFFIC_WORDS, "cpu.psi.", "cpu.run_delay")
+"""Those that more work makes rise. A fault of its own would be one at first; what lasts is what the new work does."""
 
 
 def speaks_of_fault(metric: Metric) -> bool:
@@ -249,6 +253,7 @@ class Regimes:
     moves   float32 (metrics,): by how much the change moves metrics, in scales
     moved   second of which that is
     edge    windows in a row that may be the beginning of a phase
+    part    metrics that speak of faults and whose rise is a part of the change
     """
 
     phase_times: int
@@ -261,9 +266,20 @@ class Regimes:
     moves: Singles | None = None
     moved: int = 0
     edge: int = 0
+    part: frozenset[str] = frozenset()
     _strange: Singles | None = None  # sum of the shapes of the anomalous windows of what goes on
     _windows: int = 0
-    _spoke: bool = False
+    _spoken: frozenset[str] = frozenset()  # words of them
+
+    def hear(self, seen: Look, second: int) -> Look:
+        """What an anomalous window from `second` on looks like without the words that are a part of the change."""
+        if not seen.words:
+            return seen
+        begins = not self.why or second - self.begun <= ADJUST_S
+        traffic = {word for word in seen.words if word.startswith(TRAFFIC_WORDS)}
+        if begins and seen.allocated and len(seen.moved) >= SUBSYSTEMS and traffic | self.part >= set(seen.words):
+            self.part |= traffic
+        return replace(seen, words=tuple(word for word in seen.words if word not in self.part))
 
     def change(self, seen: Look, second: int) -> str:
         """Why an anomalous window from `second` on is no anomaly, in words; empty if it is one."""
@@ -334,10 +350,22 @@ class Regimes:
         """Whether the work has changed, and the model in use is not of it."""
         return bool(self.why)
 
-    @property
-    def spoke(self) -> bool:
-        """Whether what goes on spoke of a fault."""
-        return self._spoke
+    def accept(self, second: int, seconds: int) -> bool:
+        """Begin to learn what is anomalous and has lasted for long in `second`; whether it may be learnt. What speaks
+        of a fault may not, but after a change of work that was `seconds` ago what more work makes rise is a part of it.
+        """
+        why = "what is new lasts, and no metric speaks of a fault"
+        if self._spoken:
+            if not (
+                self.why and second - self.since >= seconds and all(w.startswith(LOAD_WORDS) for w in self._spoken)
+            ):
+                return False
+            why = "what came with a change of the work lasts, and speaks of no fault but of more to do"
+            self.part |= self._spoken
+        self.calm()
+        self.why = ""
+        self.begin(why, second)
+        return True
 
     def begin(self, why: str, second: int) -> None:
         """From `second` on the host learns anew."""
@@ -347,7 +375,7 @@ class Regimes:
     def end(self) -> None:
         """What is new is learnt, or gone."""
         self.why, self.since, self.begun, self.anchor, self.back, self.moves = "", 0, 0, None, 0, None
-        self.moved = 0
+        self.moved, self.part = 0, frozenset()
 
     def as_before(self) -> bool:
         """A window was normal to the old model; whether BACK in a row were."""
@@ -365,15 +393,15 @@ class Regimes:
         """An anomalous window that is no change."""
         self._strange = seen.shape.copy() if self._strange is None else self._strange + seen.shape
         self._windows += 1
-        self._spoke = self._spoke or bool(seen.words)
+        self._spoken |= set(seen.words)
 
     def calm(self) -> None:
         """What was strange was too short for an episode."""
-        self._strange, self._windows, self._spoke, self.edge = None, 0, False, 0
+        self._strange, self._windows, self._spoken, self.edge = None, 0, frozenset(), 0
 
     def closed(self, second: int) -> None:
         """The episode is over: it may have been a phase."""
-        if self._strange is not None and self._windows <= LONGEST_PHASE and not self._spoke:
+        if self._strange is not None and self._windows <= LONGEST_PHASE and not self._spoken:
             shape = self._strange / np.float32(self._windows)
             if len(Look(shape, (), shape[:0], shape[:0]).moved) >= SUBSYSTEMS:
                 self._remember(shape, second)
@@ -420,7 +448,8 @@ class Regimes:
             "back": self.back,
             "edge": self.edge,
             "windows": self._windows,
-            "spoke": self._spoke,
+            "part": sorted(self.part),
+            "spoken": sorted(self._spoken),
         }
         arrays: dict[str, NDArray[Any]] = {}
         for number, shape in enumerate(shapes):
@@ -446,7 +475,9 @@ class Regimes:
         # State of a version before did not fade.
         regimes.moved = int(values.get("moved", regimes.begun))
         regimes.edge = int(values.get("edge", 0))
-        regimes._windows, regimes._spoke = int(values["windows"]), bool(values["spoke"])
+        regimes.part, regimes._windows = frozenset(values.get("part", ())), int(values["windows"])
+        # State of a version before told only whether there were any.
+        regimes._spoken = frozenset(values["spoken"] if "spoken" in values else ["?"] * bool(values["spoke"]))
         regimes._strange = shapes[-1] if regimes._windows else None
         regimes.anchor = np.asarray(arrays["anchor"], np.float32) if "anchor" in arrays else None
         regimes.moves = np.asarray(arrays["moves"], np.float32) if "moves" in arrays else None

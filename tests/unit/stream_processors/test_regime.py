@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -21,16 +22,20 @@ from stream_processors.features import feature_table
 from stream_processors.host import Result
 from stream_processors.pipeline import Pipeline
 from stream_processors.regime import (
+    ADJUST_S,
     ALLOCATIONS,
     AS_BEFORE,
     FAULT_WORDS,
+    LOAD_WORDS,
     PHASES,
+    TRAFFIC_WORDS,
     WORK,
     Look,
     Regimes,
     look,
     speaks_of_fault,
 )
+from stream_processors.seconds import Singles
 from tests.synthetic import CPU_HOG, START, Fault, run
 
 pytestmark = pytest.mark.usefixtures("quick_fits")
@@ -298,3 +303,76 @@ def test_phases_that_were_not_seen_for_longest_are_forgotten() -> None:
     before = {**values, "phases": [row[:2] for row in values["phases"]]}
     assert [phase.last for phase in Regimes.restore(1, before, arrays).phases] == [each.last for each in again.phases]
     assert again.change(looks(4), 6000).startswith("a phase of the work")
+
+
+def strange(**sizes: float) -> Singles:
+    """Deviations of the levels of some metrics, named with __ for a dot."""
+    deviations = np.zeros(len(feature_table()), np.float32)
+    for name, size in sizes.items():
+        metric = name.replace("__", ".")
+        for position, feature in enumerate(feature_table().features):
+            if feature.metric.name == metric and feature.kind == "level":
+                deviations[position] = size
+    return deviations
+
+
+def all_moves(**more: float) -> Singles:
+    """Another job: memory and three subsystems, and what else is said."""
+    usual = ("mem__anon", "mem__cached", "mem__free", "cpu__busy_pct", "cpu__time__user", "cpu__load1")
+    traffic = ("net__rx_bytes", "net__tx_bytes", "net__rx_packets")
+    return strange(**dict.fromkeys((*usual, *traffic), 30.0), **more)
+
+
+def seen_at(regimes: Regimes, deviations: Singles, second: int) -> tuple[tuple[str, ...], str]:
+    """Words of a window that deviates so, and why it is a change."""
+    heard = regimes.hear(look(deviations, np.ones_like(deviations)), second)
+    return heard.words, regimes.change(heard, second)
+
+
+def test_what_more_traffic_makes_rise_is_a_part_of_a_change_that_it_comes_with() -> None:
+    regimes = Regimes(2)
+    squeezed = {"softnet__time_squeeze": 40.0}
+    assert seen_at(regimes, strange(**squeezed), 1000) == (("softnet.time_squeeze",), "")
+    words, why = seen_at(regimes, all_moves(**squeezed), 1001)
+    assert words == ()
+    assert "the work has changed" in why
+    # Another word, or the same one long after the work has changed, is a fault.
+    assert seen_at(regimes, all_moves(**squeezed, tcp__retrans_segs=40.0), 1002) == (("tcp.retrans_segs",), "")
+    assert seen_at(regimes, all_moves(**squeezed, ip__ecn_ce=40.0), 1002 + ADJUST_S)[0] == ("ip.ecn_ce",)
+    assert seen_at(regimes, strange(**squeezed), 1200)[0] == ()
+    values, arrays = regimes.state()
+    again = Regimes.restore(2, json.loads(json.dumps(values)), arrays)
+    assert seen_at(again, strange(**squeezed), 1201)[0] == ()
+    regimes.end()
+    assert seen_at(regimes, strange(**squeezed), 1202)[0] == ("softnet.time_squeeze",)
+    # With a word that no traffic explains nothing is a part of it.
+    other = Regimes(2)
+    assert len(seen_at(other, all_moves(**squeezed, mem__hugetlb=40.0), 1000)[0]) == 2
+
+
+def test_what_came_with_a_change_and_lasts_is_learnt_if_more_work_makes_it_rise() -> None:
+    def lasting(word: str, changed: bool) -> Regimes:
+        regimes = Regimes(2)
+        if changed:
+            assert seen_at(regimes, all_moves(), 1000)[1]
+        regimes.strange(look(strange(**{word: 40.0}), np.ones(len(feature_table()), np.float32)))
+        return regimes
+
+    assert lasting("cpu__run_delay", changed=True).accept(1900, 900)
+    for regimes in (lasting("cpu__run_delay", changed=False), lasting("tcp__timeouts", changed=True)):
+        assert not regimes.accept(1900, 900)
+    assert not lasting("cpu__run_delay", changed=True).accept(1899, 900), "not for so long"
+    regimes = lasting("cpu__run_delay", changed=True)
+    values, arrays = regimes.state()
+    again = Regimes.restore(2, json.loads(json.dumps(values)), arrays)
+    for each in (regimes, again):
+        assert each.accept(1900, 900)
+        assert seen_at(each, strange(cpu__run_delay=40.0), 1901)[0] == ()
+        assert each.changing
+        each.strange(look(strange(cpu__run_delay=40.0), np.ones(len(feature_table()), np.float32)))
+        assert not each.accept(1902, 900), "it takes as long again"
+    assert set(TRAFFIC_WORDS) < set(LOAD_WORDS)
+    # Of a version before it is only known that there were words.
+    values["spoke"] = True
+    del values["spoken"]
+    assert not Regimes.restore(2, values, arrays).accept(1900, 900)
