@@ -290,6 +290,8 @@ class Host:
         verdict, strangeness, telling = self._score(window, strange)
         seen = self._look(deviations, window) if verdict.anomalous else None
         if seen is not None:
+            if not self.following.open and (why := self.regimes.burst(seen, window.start)):
+                return self._changed(window, features, verdict, why)
             change = self.regimes.change(seen, window.start)
             rest = self.regimes.rest(deviations, window.start) if self.regimes.changing else None
             if change:

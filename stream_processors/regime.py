@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.catalogue import Metric
+from stream_processors.bursts import Bursts
 from stream_processors.features import RARE_METRICS, RARE_UNITS, by_metric, feature_table
 from stream_processors.scaling import USUAL
 from stream_processors.seconds import Singles
@@ -113,6 +114,7 @@ class Look:
                  USUAL, 0 below. Levels alone, since at the edges of a phase they lie between before and after
     words        metrics that speak of a fault
     allocations  float32 (allocation features,): deviations
+    sizes        float32 (metrics,): strongest deviation of any feature of each metric, in the same measure, unsigned
     work         float32 (kinds of WORK,): what there is of it, as a share of what is usual; 1 where nothing is usual or
                  nothing of it is strange
     """
@@ -121,6 +123,7 @@ class Look:
     words: tuple[str, ...]
     allocations: Singles
     work: Singles
+    sizes: Singles
 
     @property
     def moved(self) -> tuple[str, ...]:
@@ -199,7 +202,8 @@ def look(deviations: Singles, shares: Singles) -> Look:
     words = tuple(dict.fromkeys(table.features[position].metric.name for position in spoke))
     work = np.nan_to_num(shares[places.work_levels], nan=1.0, posinf=1.0, neginf=1.0)
     work[by_metric(there)[places.work] <= USUAL] = 1.0
-    return Look(shape.astype(np.float32), words, there[places.allocations].astype(np.float32), work)
+    sizes = np.log2(np.maximum(by_metric(there) / np.float32(USUAL), 1.0)).astype(np.float32)
+    return Look(shape.astype(np.float32), words, there[places.allocations].astype(np.float32), work, sizes)
 
 
 def speaking() -> NDArray[np.bool_]:
@@ -254,6 +258,7 @@ class Regimes:
     moved   second of which that is
     edge    windows in a row that may be the beginning of a phase
     part    metrics that speak of faults and whose rise is a part of the change
+    bursts  that come now and then
     """
 
     phase_times: int
@@ -267,6 +272,9 @@ class Regimes:
     moved: int = 0
     edge: int = 0
     part: frozenset[str] = frozenset()
+    bursts: Bursts = field(default_factory=Bursts)
+    _sizes: Singles | None = None
+    _most: float = 0.0
     _strange: Singles | None = None  # sum of the shapes of the anomalous windows of what goes on
     _windows: int = 0
     _spoken: frozenset[str] = frozenset()  # words of them
@@ -280,6 +288,12 @@ class Regimes:
         if begins and seen.allocated and len(seen.moved) >= SUBSYSTEMS and traffic | self.part >= set(seen.words):
             self.part |= traffic
         return replace(seen, words=tuple(word for word in seen.words if word not in self.part))
+
+    def burst(self, seen: Look, second: int) -> str:
+        """Why an anomalous window from `second` on is one of the host's bursts, in words; empty if it is none."""
+        if not all(word.startswith(LOAD_WORDS) for word in seen.words):
+            return ""
+        return self.bursts.known(seen.sizes, second)
 
     def change(self, seen: Look, second: int) -> str:
         """Why an anomalous window from `second` on is no anomaly, in words; empty if it is one."""
@@ -392,19 +406,24 @@ class Regimes:
     def strange(self, seen: Look) -> None:
         """An anomalous window that is no change."""
         self._strange = seen.shape.copy() if self._strange is None else self._strange + seen.shape
+        self._sizes = seen.sizes.copy() if self._sizes is None else self._sizes + seen.sizes
+        self._most = max(self._most, float(seen.sizes.sum()))
         self._windows += 1
         self._spoken |= set(seen.words)
 
     def calm(self) -> None:
         """What was strange was too short for an episode."""
         self._strange, self._windows, self._spoken, self.edge = None, 0, frozenset(), 0
+        self._sizes, self._most = None, 0.0
 
     def closed(self, second: int) -> None:
         """The episode is over: it may have been a phase."""
         if self._strange is not None and self._windows <= LONGEST_PHASE and not self._spoken:
             shape = self._strange / np.float32(self._windows)
-            if len(Look(shape, (), shape[:0], shape[:0]).moved) >= SUBSYSTEMS:
+            if len(Look(shape, (), shape[:0], shape[:0], shape).moved) >= SUBSYSTEMS:
                 self._remember(shape, second)
+        if self._sizes is not None and all(word.startswith(LOAD_WORDS) for word in self._spoken):
+            self.bursts.told(self._sizes / np.float32(self._windows), self._most, self._windows, second)
         self.calm()
 
     def _remember(self, shape: Singles, second: int) -> None:
@@ -450,12 +469,17 @@ class Regimes:
             "windows": self._windows,
             "part": sorted(self.part),
             "spoken": sorted(self._spoken),
+            "most": self._most,
         }
         arrays: dict[str, NDArray[Any]] = {}
         for number, shape in enumerate(shapes):
             there = np.flatnonzero(shape)
             arrays[f"shape {number}"] = shape[there]
             arrays[f"metrics {number}"] = there.astype(np.int16)
+        values["bursts"], kinds = self.bursts.state()
+        arrays |= kinds
+        if self._sizes is not None:
+            arrays["sizes"] = self._sizes
         if self.anchor is not None:
             arrays["anchor"] = self.anchor
         if self.moves is not None:
@@ -479,6 +503,8 @@ class Regimes:
         # State of a version before told only whether there were any.
         regimes._spoken = frozenset(values["spoken"] if "spoken" in values else ["?"] * bool(values["spoke"]))
         regimes._strange = shapes[-1] if regimes._windows else None
+        regimes._sizes, regimes._most = arrays.get("sizes"), float(values.get("most", 0.0))
+        regimes.bursts = Bursts.restore(len(feature_table().metrics), values.get("bursts", ()), arrays)
         regimes.anchor = np.asarray(arrays["anchor"], np.float32) if "anchor" in arrays else None
         regimes.moves = np.asarray(arrays["moves"], np.float32) if "moves" in arrays else None
         if regimes.moves is not None and regimes.moves.shape != (len(feature_table().metrics),):

@@ -1,0 +1,121 @@
+"""Bursts: what a host does now and then for some seconds, such as a job of cron, a merge of a database or a backup.
+
+The first ones are told, as nobody can know what they are. What came TIMES times within RECURS_S and spoke of no fault
+belongs to the host; one that is stronger or lasts longer than they did is told again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Singles = NDArray[np.float32]
+
+TIMES: Final = 2
+RECURS_S: Final = 7200
+ALIKE: Final = 0.6
+"""Cosine of what two bursts move from which on they are of one kind."""
+LONGEST_S: Final = 30
+"""What lasts longer is no burst."""
+STRONGER: Final = 1.5
+LONGER_S: Final = 5
+"""A burst that moves so many times as much as the strongest that was told, or lasts so much longer than the longest, is
+something else.
+"""
+APART_S: Final = 5
+MOST: Final = 16
+"""Of more kinds, the one that was not seen for longest is forgotten."""
+
+
+@dataclass(slots=True, eq=False)
+class Burst:
+    """A kind of burst.
+
+    sizes    float32 (metrics,): how far they move, mean of those that were told
+    most     the most that one of them moved in all
+    longest  seconds
+    times    how often it came
+    begun    second in which the last one began
+    last     second in which it was seen last
+    """
+
+    sizes: Singles
+    most: float
+    longest: int
+    times: int
+    begun: int
+    last: int
+
+
+@dataclass(slots=True)
+class Bursts:
+    """Kinds of bursts of one host."""
+
+    kinds: list[Burst] = field(default_factory=list)
+
+    def known(self, sizes: Singles, second: int) -> str:
+        """Why what moves (metrics,) so far in a window from `second` on is one of the host's bursts, in words; empty
+        if it is none.
+        """
+        burst = self._like(sizes)
+        if burst is None or second - burst.last > RECURS_S:
+            return ""
+        if second - burst.last > APART_S:
+            burst.begun, burst.times = second, burst.times + (burst.times >= TIMES)
+        burst.last = second
+        lasts = second - burst.begun > burst.longest + LONGER_S
+        if burst.times < TIMES or lasts or float(sizes.sum()) > STRONGER * burst.most:
+            return ""
+        return f"a burst of some seconds that came {burst.times - 1} times before"
+
+    def told(self, sizes: Singles, most: float, seconds: int, second: int) -> None:
+        """An episode that ended before `second` and lasted so many `seconds` spoke of no fault; its windows moved
+        metrics by `sizes` (metrics,) in the mean, and all together by `most` at most.
+        """
+        if seconds > LONGEST_S:
+            return
+        burst = self._like(sizes)
+        if burst is None or second - burst.last > RECURS_S:
+            self.kinds = [each for each in self.kinds if each is not burst]
+            self.kinds.append(Burst(sizes, most, seconds, 1, second, second))
+            if len(self.kinds) > MOST:
+                self.kinds.remove(min(self.kinds, key=lambda each: each.last))
+            return
+        burst.sizes = (burst.sizes * burst.times + sizes) / np.float32(burst.times + 1)
+        burst.most, burst.longest = max(burst.most, most), max(burst.longest, seconds)
+        burst.times, burst.last = burst.times + 1, second
+
+    def state(self) -> tuple[list[list[float]], dict[str, NDArray[Any]]]:
+        """Everything needed to go on, as JSON values and arrays."""
+        values = [[each.most, each.longest, each.times, each.begun, each.last] for each in self.kinds]
+        arrays: dict[str, NDArray[Any]] = {}
+        for number, each in enumerate(self.kinds):
+            there = np.flatnonzero(each.sizes)
+            arrays[f"burst {number}"] = each.sizes[there]
+            arrays[f"burst metrics {number}"] = there.astype(np.int16)
+        return values, arrays
+
+    @classmethod
+    def restore(cls, metrics: int, values: Sequence[Sequence[float]], arrays: Mapping[str, NDArray[Any]]) -> Bursts:
+        """What `state` told, of so many `metrics`. Raises IndexError, KeyError, TypeError or ValueError."""
+        kinds: list[Burst] = []
+        for number, row in enumerate(values):
+            sizes = np.zeros(metrics, np.float32)
+            sizes[arrays[f"burst metrics {number}"]] = arrays[f"burst {number}"]
+            longest, times, begun, last = map(int, row[1:])
+            kinds.append(Burst(sizes, float(row[0]), longest, times, begun, last))
+        return cls(kinds)
+
+    def _like(self, sizes: Singles) -> Burst | None:
+        """The kind that moves the same metrics as far, one against the other."""
+        likest = max(self.kinds, key=lambda each: _cosine(sizes, each.sizes), default=None)
+        return likest if likest is not None and _cosine(sizes, likest.sizes) >= ALIKE else None
+
+
+def _cosine(one: Singles, other: Singles) -> float:
+    product = float(np.linalg.norm(one) * np.linalg.norm(other))
+    return float(one @ other) / product if product > 0 else 0.0
