@@ -25,6 +25,7 @@ from deploy.stack.state import LOCK, is_locked, read_state
 from schemas.settings import ClickHouseSettings, PipelineSettings, load
 from tests.laboratory import wire
 from tests.laboratory.judge import Episode, Trial
+from tests.laboratory.programs import finding
 from tests.laboratory.results import Results
 from tests.laboratory.table import Fault, Place
 from tests.laboratory.workload import PARTS
@@ -54,7 +55,7 @@ class Session:
         self._undo = ExitStack()
         self._host = environ.get("REVEAL_AGENT_HOST") or socket.gethostname()
         environ = {
-            **environ,
+            **finding(environ),
             "REVEAL_STACK_KAFKA_PORT": kafka,
             "REVEAL_STACK_KAFKA_CONTROLLER_PORT": controller,
             "REVEAL_STACK_CLICKHOUSE_PORT": clickhouse,

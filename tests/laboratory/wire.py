@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Final
 
 from deploy.process import start_bound
+from tests.laboratory.programs import finding
 
 HERE: Final = "198.18.77.1"
 PEER: Final = "198.18.77.2"
@@ -150,7 +151,7 @@ class Wire:
     def __init__(self, here: int, netem: bool) -> None:
         self._netem = netem
         new_namespace()
-        self._peer = start_bound(_module("tests.laboratory.peer", "serve"), os.environ, None)
+        self._peer = start_bound(_module("tests.laboratory.peer", "serve"), finding(os.environ), None)
         self._await_peer()
         self._lay(here, self._peer.pid)
 
@@ -192,7 +193,7 @@ class Wire:
             yield
 
     def _flood(self) -> Callable[[], None]:
-        flood = start_bound(_module("tests.laboratory.peer", "flood", of=self._peer.pid), os.environ, None)
+        flood = start_bound(_module("tests.laboratory.peer", "flood", of=self._peer.pid), finding(os.environ), None)
 
         def end() -> None:
             flood.kill()

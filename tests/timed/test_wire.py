@@ -49,7 +49,9 @@ def wire(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as child:
         until(lambda: child.poll() is not None or (tmp_path / SOCKET).exists())
         if child.poll() is not None and child.stdout is not None:
-            pytest.skip(f"no wire here: {child.stdout.read().decode()}")
+            reason = child.stdout.read().decode()
+            assert reason, "the wire broke, and its standard error says why"
+            pytest.skip(f"no wire here: {reason}")
         yield child
         child.kill()
     until(lambda: not LINK.exists())
