@@ -99,6 +99,7 @@ class Sink:
         self._waiting = ""
         self._next: dict[Partition, int] = {}
         self._away = self._committing = False
+        self._fatal = ""
         self._warned: dict[str, float] = {}
         self._producer: Any = None
         self._consumer = Consumer(
@@ -117,7 +118,7 @@ class Sink:
                 "queued.max.messages.kbytes": 16_384,
                 # Its log repeats every failed connection; error_cb tells us, and we tell it once.
                 "log_level": 2,
-                "error_cb": self._kafka_error,
+                "error_cb": self._consumer_error,
                 "on_commit": self._commit_done,
             },
             logger=LOG,
@@ -175,6 +176,8 @@ class Sink:
         self._beat()
         self._turned = self._clock()
         first = self._consumer.poll(wait_s)
+        if self._fatal:
+            raise _unable(self._fatal)
         if first is None:
             return
         for message in (first, *self._consumer.consume(FETCH - 1, 0)):
@@ -424,6 +427,12 @@ class Sink:
 
     # Saying
 
+    def _consumer_error(self, error: KafkaError) -> None:
+        # Not every fatal error comes as a message: one of a commit is told here alone, and nothing is read after it.
+        if error.fatal():
+            self._fatal = error.str()
+        self._kafka_error(error)
+
     def _kafka_error(self, error: KafkaError) -> None:
         self._away = self._away or error.code() == KafkaError._ALL_BROKERS_DOWN
         self._warn(f"kafka {error.code()}", f"Kafka: {error.str()}")
@@ -431,10 +440,7 @@ class Sink:
     def _message_error(self, message: Any) -> None:
         error = message.error()
         if error.fatal():
-            raise SinkError(
-                f"Kafka does not let this sink go on: {error.str()}. If another sink runs under the same name, give "
-                "this one its own REVEAL_WAREHOUSE_INSTANCE"
-            )
+            raise _unable(error.str())
         hint = ""
         if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
             hint = "; `reveal topics` makes the topics"
@@ -481,6 +487,13 @@ class Sink:
             _, high = self._consumer.get_watermark_offsets(place, cached=True)
             behind[place.topic] = behind.get(place.topic, 0) + max(0, high - max(0, place.offset))
         self._behind = behind
+
+
+def _unable(why: str) -> SinkError:
+    return SinkError(
+        f"Kafka does not let this sink go on: {why}. If another sink runs under the same name, give this one its own "
+        "REVEAL_WAREHOUSE_INSTANCE"
+    )
 
 
 def _names(partitions: Iterable[TopicPartition]) -> str:
