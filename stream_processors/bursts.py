@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-Singles = NDArray[np.float32]
+from stream_processors.shapes import Singles, likest, packed, unpacked
 
 TIMES: Final = 2
 RECURS_S: Final = 7200
@@ -94,9 +94,7 @@ class Bursts:
         values = [[each.most, each.longest, each.times, each.begun, each.last] for each in self.kinds]
         arrays: dict[str, NDArray[Any]] = {}
         for number, each in enumerate(self.kinds):
-            there = np.flatnonzero(each.sizes)
-            arrays[f"burst {number}"] = each.sizes[there]
-            arrays[f"burst metrics {number}"] = there.astype(np.int16)
+            arrays |= packed(each.sizes, f"burst {number}", f"burst metrics {number}")
         return values, arrays
 
     @classmethod
@@ -104,18 +102,12 @@ class Bursts:
         """What `state` told, of so many `metrics`. Raises IndexError, KeyError, TypeError or ValueError."""
         kinds: list[Burst] = []
         for number, row in enumerate(values):
-            sizes = np.zeros(metrics, np.float32)
-            sizes[arrays[f"burst metrics {number}"]] = arrays[f"burst {number}"]
+            sizes = unpacked(metrics, arrays, f"burst {number}", f"burst metrics {number}")
             longest, times, begun, last = map(int, row[1:])
             kinds.append(Burst(sizes, float(row[0]), longest, times, begun, last))
         return cls(kinds)
 
     def _like(self, sizes: Singles) -> Burst | None:
         """The kind that moves the same metrics as far, one against the other."""
-        likest = max(self.kinds, key=lambda each: _cosine(sizes, each.sizes), default=None)
-        return likest if likest is not None and _cosine(sizes, likest.sizes) >= ALIKE else None
-
-
-def _cosine(one: Singles, other: Singles) -> float:
-    product = float(np.linalg.norm(one) * np.linalg.norm(other))
-    return float(one @ other) / product if product > 0 else 0.0
+        place = likest(sizes, [each.sizes for each in self.kinds], ALIKE)
+        return None if place is None else self.kinds[place]

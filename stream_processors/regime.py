@@ -32,6 +32,7 @@ from stream_processors.bursts import Bursts
 from stream_processors.features import RARE_METRICS, RARE_UNITS, by_metric, feature_table
 from stream_processors.scaling import USUAL
 from stream_processors.seconds import Singles
+from stream_processors.shapes import likest, packed, unpacked
 
 MOVED: Final = 2 * USUAL
 """A level of an allocation, or of a metric that speaks of faults, counts from here on."""
@@ -442,8 +443,8 @@ class Regimes:
 
     def _like(self, shape: Singles) -> Phase | None:
         """The phase that has this shape."""
-        likest = max(self.phases, key=lambda each: _cosine(shape, each.shape), default=None)
-        return likest if likest is not None and _cosine(shape, likest.shape) >= ALIKE else None
+        place = likest(shape, [each.shape for each in self.phases], ALIKE)
+        return None if place is None else self.phases[place]
 
     def _told(self) -> str:
         since = str(np.datetime64(self.since, "s")).replace("T", " ")
@@ -473,9 +474,7 @@ class Regimes:
         }
         arrays: dict[str, NDArray[Any]] = {}
         for number, shape in enumerate(shapes):
-            there = np.flatnonzero(shape)
-            arrays[f"shape {number}"] = shape[there]
-            arrays[f"metrics {number}"] = there.astype(np.int16)
+            arrays |= packed(shape, f"shape {number}", f"metrics {number}")
         values["bursts"], kinds = self.bursts.state()
         arrays |= kinds
         if self._sizes is not None:
@@ -519,14 +518,7 @@ def _phase(row: Sequence[Any]) -> tuple[int, int, int, float]:
 
 
 def _shape(arrays: Mapping[str, NDArray[Any]], number: int) -> Singles:
-    shape = np.zeros(len(feature_table().metrics), np.float32)
-    shape[arrays[f"metrics {number}"]] = arrays[f"shape {number}"]
-    return shape
-
-
-def _cosine(one: Singles, other: Singles) -> float:
-    product = float(np.linalg.norm(one) * np.linalg.norm(other))
-    return float(one @ other) / product if product > 0 else 0.0
+    return unpacked(len(feature_table().metrics), arrays, f"shape {number}", f"metrics {number}")
 
 
 def _contained(part: Singles, whole: Singles) -> float:

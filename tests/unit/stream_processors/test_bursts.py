@@ -7,7 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from stream_processors.bursts import LONGER_S, LONGEST_S, MOST, RECURS_S, STRONGER, TIMES, Bursts, Singles
+from stream_processors.bursts import LONGER_S, LONGEST_S, MOST, RECURS_S, STRONGER, TIMES, Bursts
+from stream_processors.shapes import Singles
 
 METRICS = 40
 
