@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stream_processors.features import feature_table
-from stream_processors.regime import speaks_of_fault
+from stream_processors.looks import speaks_of_fault
 from stream_processors.scaling import USUAL
 from stream_processors.seconds import Singles
 

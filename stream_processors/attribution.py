@@ -53,6 +53,7 @@ class Finding:
     fits     how well causes fit, by name, of those that fit at all
     settled  whether it is only what is left of something that is over
     unclear  whether it may be the first seconds of a change of work, so that nothing is opened for it yet
+    over     whether it was over before the newest second, so that it counts towards no episode
     """
 
     strange: tuple[str, ...] = ()
@@ -60,6 +61,7 @@ class Finding:
     fits: Mapping[str, float] = field(default_factory=dict)
     settled: bool = False
     unclear: bool = False
+    over: bool = False
 
 
 def stands_out(deviations: Singles) -> bool:

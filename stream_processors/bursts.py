@@ -1,7 +1,7 @@
 """Bursts: what a host does now and then for some seconds, such as a job of cron, a merge of a database or a backup.
 
-The first ones are told, as nobody can know what they are. What came TIMES times within RECURS_S and spoke of no fault
-belongs to the host; one that is stronger or lasts longer than they did is told again.
+What came TIMES times within RECURS_S and spoke of no fault belongs to the host, whether or not it lasted long enough to
+be told; one that is stronger or lasts longer than they did is told again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from stream_processors.shapes import Singles, likest, packed, unpacked
 
-TIMES: Final = 2
+TIMES: Final = 3
 RECURS_S: Final = 7200
 ALIKE: Final = 0.6
 """Cosine of what two bursts move from which on they are of one kind."""
@@ -23,7 +23,7 @@ LONGEST_S: Final = 30
 """What lasts longer is no burst."""
 STRONGER: Final = 1.5
 LONGER_S: Final = 5
-"""A burst that moves so many times as much as the strongest that was told, or lasts so much longer than the longest, is
+"""A burst that moves so many times as much as the strongest that was seen, or lasts so much longer than the longest, is
 something else.
 """
 APART_S: Final = 5
@@ -35,7 +35,7 @@ MOST: Final = 16
 class Burst:
     """A kind of burst.
 
-    sizes    float32 (metrics,): how far they move, mean of those that were told
+    sizes    float32 (metrics,): how far they move, mean of those that were seen
     most     the most that one of them moved in all
     longest  seconds
     times    how often it came
@@ -72,9 +72,9 @@ class Bursts:
             return ""
         return f"a burst of some seconds that came {burst.times - 1} times before"
 
-    def told(self, sizes: Singles, most: float, seconds: int, second: int) -> None:
-        """An episode that ended before `second` and lasted so many `seconds` spoke of no fault; its windows moved
-        metrics by `sizes` (metrics,) in the mean, and all together by `most` at most.
+    def seen(self, sizes: Singles, most: float, seconds: int, second: int) -> None:
+        """What was strange for so many `seconds` before `second` spoke of no fault; its windows moved metrics by
+        `sizes` (metrics,) in the mean, and all together by `most` at most.
         """
         if seconds > LONGEST_S:
             return

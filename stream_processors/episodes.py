@@ -30,6 +30,7 @@ FADING = 0.97
 SETTLED = 10
 """After so many windows a cause that was named stays until another one is, since faults have after-effects."""
 CANDIDATE = 0.2
+"""A cause that fits so well is told as a candidate."""
 MOST_CANDIDATES = 5
 REST = 20
 """An episode ends when so many windows in a row are only what is left of it."""
@@ -42,7 +43,9 @@ class Tracker:
     """Follows verdicts and tells of one episode after the other; nothing that it holds is changed in place.
 
     An episode opens by the cumulative sum (Page, Continuous inspection schemes, 1954) of what anomalous windows are
-    beyond ORDINARY: `open_windows` of `open_severity` open one, and weaker ones do if they last.
+    beyond ORDINARY: `open_windows` of `open_severity` open one, and weaker ones do if they last. It takes a window more
+    where no cause is likely, and only windows count of which the newest second is still strange by itself: something
+    that takes a moment is in as many windows as share its samples.
 
     open     the episode, as last told or changed
     closed   the one before it, which more of the same soon after opens again
@@ -79,13 +82,14 @@ class Tracker:
         if self.open is not None:
             return episodes + self._continue(verdict, finding)
         gain = verdict.severity - ORDINARY
-        self.sum += gain if verdict.anomalous else min(gain, 0.0)
+        counts = verdict.anomalous and not finding.over
+        self.sum += gain if counts else min(gain, 0.0)
         self.calm = 0 if verdict.anomalous else self.calm + 1
         # Windows that are so far apart have no sample in common.
         apart = self.calm * self.settings.step_s >= self.settings.window_s
         if self.sum <= 0 or apart or verdict.state != "scored":
             self.sum, self.streak = 0.0, 0
-        elif verdict.anomalous:
+        elif counts:
             episodes += self._count(verdict, finding)
         return episodes
 
@@ -141,7 +145,9 @@ class Tracker:
         self._note(verdict, finding)
         settings = self.settings
         enough = settings.open_windows * (settings.open_severity - ORDINARY)
-        if finding.unclear or self.streak < settings.open_windows or self.sum < enough:
+        likely = max(self.fits.values(), default=0.0) >= CANDIDATE * self.heard
+        needed = settings.open_windows if likely else settings.open_windows + 1
+        if finding.unclear or self.streak < needed or self.sum < enough:
             return []
         before = self.closed
         if before is not None and before.closed_ns is not None:

@@ -295,6 +295,12 @@ def describe(values: Floats) -> dict[str, Floats]:
         }
 
 
+@cache
+def trends() -> NDArray[np.intp]:
+    """Positions of the trends."""
+    return np.flatnonzero(feature_table().preference == FEATURES.index("trend"))
+
+
 def smallest_scales(matrix: Singles) -> Floats:
     """Smallest scale of each feature (len(feature_table()),) on a host with these rows (n, len(feature_table())):
     what is of no interest depends on how much memory there is.

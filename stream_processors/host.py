@@ -8,18 +8,22 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+import numpy as np
+
 from schemas.records import Episode, Event, StateRecord, Telemetry, Verdict
 from schemas.settings import PipelineSettings
 from stream_processors.amounts import settled
 from stream_processors.attribution import Finding, attribute, examine, only_of, stands_out
 from stream_processors.baseline import Baseline, severity
 from stream_processors.causes import happened
-from stream_processors.features import window_features
+from stream_processors.episodes import ORDINARY
+from stream_processors.features import trends, window_features
 from stream_processors.fitting import Fit, Fitter, Inline
 from stream_processors.following import Following, Sight
 from stream_processors.happenings import BEFORE_NS, KEPT_NS, SLOT, Happenings
 from stream_processors.learning import Learner
-from stream_processors.regime import Look, Regimes, look, only_words
+from stream_processors.looks import Look, look, one_matters, only_words
+from stream_processors.regime import Regimes
 from stream_processors.rows import Row
 from stream_processors.seconds import SECOND_NS, Second, Singles, reduce_batch
 from stream_processors.signs import Happened
@@ -310,7 +314,8 @@ class Host:
             attribution = attribute(strange, strangeness)
             verdict = replace(verdict, subsystem=attribution.subsystem, shares=attribution.shares)
             unclear = seen is not None and self.regimes.may_begin(seen, self.settings.window_s // self.settings.step_s)
-            show = partial(self._sight, window, features, strange, strangeness, unclear=unclear)
+            newest = self._newest(window, strange) if verdict.anomalous else None
+            show = partial(self._sight, window, features, strange, strangeness, newest=newest, unclear=unclear)
         verdict, episodes = self.following.follow(verdict, show)
         self._remember(seen, episodes, window)
         results: list[Result] = [verdict, *episodes]
@@ -346,6 +351,19 @@ class Host:
         )
         return verdict, strangeness, telling
 
+    def _newest(self, window: Window, strange: Singles) -> Mapping[str, float] | None:
+        """How strange the newest second of a window is by itself, by subsystem; None where that says nothing, since a
+        single event of what is strange matters.
+        """
+        assert self.baseline is not None
+        if window.newest is None or one_matters(strange):
+            return None
+        features = window_features(window.newest)
+        # A slope over ten samples is steeper by chance than one over thirty.
+        features[trends()] = np.nan
+        deviations = self.learner.settled(self.learner.deviations(features))
+        return self.baseline.score(deviations)[1]
+
     def _look(self, deviations: Singles, window: Window) -> Look:
         assert self.baseline is not None
         return self.regimes.hear(look(deviations, self.baseline.shares(deviations)), window.start)
@@ -371,6 +389,7 @@ class Host:
         strangeness: Mapping[str, float],
         seen: frozenset[str],
         *,
+        newest: Mapping[str, float] | None,
         unclear: bool,
     ) -> Sight:
         """What the subsystems `seen` show of a window."""
@@ -382,7 +401,10 @@ class Host:
         if not stands_out(part):
             return Sight(severe, {}, Finding())
         finding = examine(features, part, self.baseline, window, strangeness=shown, happened=self._happened(window))
-        return Sight(severe, attribute(part, shown).shares, replace(finding, unclear=unclear))
+        over = False
+        if newest is not None:
+            over = severity({name: newest[name] for name in shown}, len(newest)) < max(ORDINARY, severe / 2)
+        return Sight(severe, attribute(part, shown).shares, replace(finding, unclear=unclear, over=over))
 
     def _changed(self, window: Window, features: Singles, verdict: Verdict, why: str) -> list[Result]:
         """The window is unusual, but no anomaly."""
@@ -403,7 +425,7 @@ class Host:
         if any(episode.state == "closed" for episode in episodes):
             self.regimes.closed(window.start)
         elif seen is None and not self.following.open:
-            self.regimes.calm()
+            self.regimes.calm(window.start)
 
     def _learn(self, window: Window, features: Singles) -> list[StateRecord]:
         if not self.learner.takes_row():

@@ -17,7 +17,7 @@ from stream_processors.amounts import amount_levels, amount_places
 from stream_processors.baseline import Baseline
 from stream_processors.features import feature_table
 from stream_processors.fitting import Fit, Fitter
-from stream_processors.regime import speaking
+from stream_processors.looks import speaking
 from stream_processors.rows import Row, feature_matrix
 from stream_processors.seconds import Singles
 
@@ -174,6 +174,10 @@ class Learner:
             self.shift = np.zeros(len(deviations), np.float32)
             self.shift[places] = after
         return deviations if shift is None else deviations - shift
+
+    def settled(self, deviations: Singles) -> Singles:
+        """`deviations` of a part of the last window without what lies elsewhere; nothing is followed."""
+        return deviations if self.shift is None else deviations - self.shift
 
     def waits_for(self, second: int) -> Fit | None:
         """The fit without which a window that starts at `second` cannot be judged."""

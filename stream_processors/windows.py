@@ -40,6 +40,7 @@ class Window:
 
     start, end  seconds since 1970-01-01 UTC, end exclusive
     stats       merged statistics of all its subsystems
+    newest      those of its last second alone; None if nothing is there of it
     seconds     its seconds by subsystem, oldest first
     coverage    share of the expected samples of the expected subsystems that are there, 0 to 1
     missing     expected subsystems of which nothing is there
@@ -48,6 +49,7 @@ class Window:
     start: int
     end: int
     stats: Statistics
+    newest: Statistics | None
     seconds: Mapping[str, Sequence[Second]]
     coverage: float
     missing: tuple[str, ...]
@@ -182,6 +184,7 @@ class Windows:
         size, step = self.settings.window_s, self.settings.step_s
         end = start + size
         stats: Statistics | None = None
+        newest: Statistics | None = None
         seconds: dict[str, list[Second]] = {}
         begin = start
         for second in range(start, end):
@@ -190,7 +193,7 @@ class Windows:
                 continue
             for name, part in there.items():
                 seconds.setdefault(name, []).append(part)
-            mine = self._statistics_of(second)
+            newest = mine = self._statistics_of(second)
             if stats is None:
                 stats, begin = mine, second
             else:
@@ -208,6 +211,7 @@ class Windows:
             start=start,
             end=end,
             stats=stats,
+            newest=newest if end - 1 in self._seconds else None,
             seconds=seconds,
             coverage=filled / (size * len(self.expected)) if self.expected else 0.0,
             missing=tuple(sorted(set(self.expected) - set(seconds))),

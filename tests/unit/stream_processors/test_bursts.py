@@ -1,4 +1,4 @@
-"""What a host does now and then is told at first, and then belongs to it."""
+"""What a host does now and then belongs to it once it came often enough."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ MERGE = moving(1, 2, 3)
 
 
 def after_some(times: int = TIMES, seconds: int = 4) -> Bursts:
-    """A host of which so many episodes of MERGE were told, a minute apart, the last at second 60 * times."""
+    """A host of which so many bursts were seen, a minute apart, the last at second 60 * times."""
     bursts = Bursts()
     for number in range(1, times + 1):
         assert bursts.known(MERGE, 60 * number - seconds) == ""
-        bursts.told(MERGE, float(MERGE.sum()), seconds, 60 * number)
+        bursts.seen(MERGE, float(MERGE.sum()), seconds, 60 * number)
     return bursts
 
 
 def test_what_came_often_enough_is_known_and_counted() -> None:
-    assert after_some(TIMES - 1).known(MERGE, 200) == ""
+    assert after_some(TIMES - 1).known(MERGE, 60 * TIMES) == ""
     bursts = after_some()
     assert (
         bursts.known(MERGE, 200)
@@ -59,20 +59,20 @@ def test_what_lasts_is_no_burst_and_what_came_long_ago_is_not_remembered() -> No
     assert bursts.kinds == []
     bursts = after_some()
     assert bursts.known(MERGE, 60 * TIMES + RECURS_S + 1) == ""
-    bursts.told(MERGE, 6.0, 4, 60 * TIMES + RECURS_S + 9)
+    bursts.seen(MERGE, 6.0, 4, 60 * TIMES + RECURS_S + 9)
     assert [kind.times for kind in bursts.kinds] == [1]
 
 
 def test_kinds_that_were_not_seen_for_longest_are_forgotten() -> None:
     bursts = Bursts()
     for number in range(MOST + 5):
-        bursts.told(moving(number), 2.0, 3, 100 + number)
+        bursts.seen(moving(number), 2.0, 3, 100 + number)
     assert [int(kind.sizes.argmax()) for kind in bursts.kinds] == list(range(5, MOST + 5))
 
 
 def test_a_worker_that_takes_over_knows_them() -> None:
     bursts = after_some()
-    bursts.told(moving(5, by=1.5), 1.5, 2, 150)
+    bursts.seen(moving(5, by=1.5), 1.5, 2, 190)
     values, arrays = bursts.state()
     again = Bursts.restore(METRICS, json.loads(json.dumps(values)), arrays)
     assert again.state()[0] == values

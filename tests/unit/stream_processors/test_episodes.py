@@ -27,6 +27,7 @@ KINDS: Mapping[str, tuple[str, str | None, float]] = {
     "o": ("scored", "cpu", 1.1),  # strange, but not anomalous
     "g": ("changed", None, STRONG),
     "s": ("scored", "cpu", STRONG),  # only what is left of it
+    "p": ("scored", "cpu", STRONG),  # over before its newest second
     ".": ("scored", None, 0.3),
     "-": ("withheld", None, 0.0),
     "x": ("scored", "network", STRONG),  # the same cause seen from another side
@@ -40,6 +41,7 @@ SHOWN: Mapping[str, tuple[str, str, str]] = {
     "v": ("cpu.load1", "cpu", "cpu_contention"),
     "o": ("cpu.load1", "cpu", "cpu_contention"),
     "s": ("mem.free", "cpu", ""),
+    "p": ("cpu.load1", "cpu", "cpu_contention"),
     "m": ("vm.swap_out", "memory", "memory_pressure"),
     "x": ("tcp.retrans_segs", "network", "irq_imbalance"),
     "u": ("cpu.smi", "cpu", ""),
@@ -74,7 +76,7 @@ class Story:
             return Finding()
         metric, subsystem, cause = SHOWN[letter]
         row = Evidence(metric, subsystem, "", "level", "", 9.0, 1.0, self.second - START + 5.0, direction="up")
-        return Finding((metric,), (row,), {cause: 0.8} if cause else {}, letter == "s")
+        return Finding((metric,), (row,), {cause: 0.8} if cause else {}, letter == "s", over=letter == "p")
 
     def verdict(self, letter: str, state: str, subsystem: str | None, severity: float) -> Verdict:
         return Verdict(
@@ -102,6 +104,25 @@ def test_one_window_opens_nothing_and_two_do() -> None:
     [opened] = story.tell("..cc")
     assert (opened.state, opened.windows, opened.revision) == ("opened", 2, 0)
     assert opened.start_ns == (story.second - 2 + 3 - SETTINGS.step_s) * NANO
+
+
+def test_where_no_cause_is_likely_it_takes_a_window_more() -> None:
+    story = Story()
+    assert story.tell("..uu") == []
+    [opened] = story.tell("u")
+    assert (opened.windows, opened.start_ns) == (3, (story.second - 3 + 3 - SETTINGS.step_s) * NANO)
+
+
+def test_a_moment_opens_nothing_however_many_windows_it_is_in() -> None:
+    assert Story().tell("..cpp...") == []
+    assert Story().tell("..ppp.pp") == []
+    # Another one in the next second is no moment any more, and what is open goes on with what it leaves behind.
+    story = Story()
+    [opened] = story.tell("..cpc")
+    assert (opened.windows, opened.start_ns) == (2, (story.second - 3 + 3 - SETTINGS.step_s) * NANO)
+    story.tell("pp")
+    assert story.tracker.open is not None
+    assert story.tracker.open.windows == 4
 
 
 def test_what_lasts_opens_an_episode_however_weak_and_what_comes_and_goes_does_not() -> None:
@@ -254,7 +275,7 @@ def test_a_cause_names_the_subsystem_and_the_shares_stay_as_measured() -> None:
 
 def test_a_cause_is_named_as_evidence_grows_and_told_at_once() -> None:
     story = Story()
-    [opened] = story.tell("..uu")
+    [opened] = story.tell("..uuu")
     assert (opened.cause, opened.confidence, opened.checks, opened.remedy) == (None, 0.0, (), "")
     assert "cause unknown, since " in opened.explanation
     story.tell("cccccc")
@@ -288,11 +309,11 @@ def test_what_comes_last_does_not_rename_what_went_on_for_long() -> None:
 
 def test_evidence_is_dated_to_when_it_first_was_strange() -> None:
     story = Story()
-    [opened] = story.tell("..uu")
-    story.tell("cccc")
+    [opened] = story.tell("..uuu")
+    story.tell("ccccc")
     rows = {row.metric: row for row in story.told[-1].evidence}
     assert rows["cpu.smi"].since_ns == opened.start_ns
-    assert rows["cpu.load1"].since_ns == opened.start_ns + 2 * NANO
+    assert rows["cpu.load1"].since_ns == opened.start_ns + 3 * NANO
     assert rows["cpu.load1"].deviation == max(row.deviation for row in rows.values())
 
 

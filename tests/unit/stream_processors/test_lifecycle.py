@@ -23,8 +23,8 @@ from stream_processors.control import Command, read_command
 from stream_processors.fitting import Background, Inline
 from stream_processors.host import Result
 from stream_processors.learning import Learner
+from stream_processors.looks import speaking
 from stream_processors.pipeline import Pipeline
-from stream_processors.regime import speaking
 from stream_processors.rows import Row
 from tests.synthetic import CPU_HOG, START, WRITEBACK, Fault, run
 

@@ -20,21 +20,18 @@ from schemas.records import Episode, StateRecord, Telemetry, Verdict
 from schemas.settings import PipelineSettings
 from stream_processors.features import feature_table
 from stream_processors.host import Result
-from stream_processors.pipeline import Pipeline
-from stream_processors.regime import (
-    ADJUST_S,
+from stream_processors.looks import (
     ALLOCATIONS,
-    AS_BEFORE,
     FAULT_WORDS,
     LOAD_WORDS,
-    PHASES,
     TRAFFIC_WORDS,
     WORK,
     Look,
-    Regimes,
     look,
     speaks_of_fault,
 )
+from stream_processors.pipeline import Pipeline
+from stream_processors.regime import ADJUST_S, AS_BEFORE, PHASES, Regimes
 from stream_processors.seconds import Singles
 from tests.synthetic import CPU_HOG, START, Fault, run
 
