@@ -290,6 +290,11 @@ FAULTS_SEEN: Mapping[str, tuple[str, Mapping[str, float], Mapping[str, tuple[flo
         | {"io.psi.some": 12, "cpu.time.iowait": 9},
         {},
     ),
+    "a process that flushes after every write of 4 kB": (
+        "flush_storm",
+        {"disk.flushes": 13, "disk.writes": 51, "io.psi.some": 6, "cpu.irq.device": 5, "cpu.softirq.block": 5},
+        {"disk.flushes": (262, 11), "disk.writes": (1032, 20)},
+    ),
     "pages get dirty faster than the disk takes them": (
         "writeback_storm",
         {"disk.write_ms": 200, "disk.writes": 30, "disk.write_sectors": 150, "io.pgpgout": 150, "disk.io_ms": 6}
