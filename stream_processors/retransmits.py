@@ -32,10 +32,10 @@ def needed(columns: Columns, cells: Singles) -> Singles:
     if not less.any() or not places:
         return cells
     cells = cells.copy()
-    owed = np.zeros(len(places), np.float32)
-    for row in range(len(cells) - 1, -1, -1):
-        owed += less[row]
-        taken = np.nan_to_num(np.minimum(cells[row, places], owed), nan=0.0)
-        cells[row, places] -= taken
-        owed -= taken
+    again = np.nan_to_num(cells[::-1, places], nan=0.0)  # from the last sample back
+    balance = np.cumsum(less[::-1, None] - again, axis=0)
+    owed = balance - np.minimum(np.minimum.accumulate(balance, axis=0), 0.0)  # a queue's length, by Lindley's recursion
+    before = np.vstack([np.zeros((1, len(places)), np.float32), owed[:-1]])
+    taken = (before + less[::-1, None] - owed)[::-1]
+    cells[:, places] = np.maximum(cells[:, places] - taken, 0.0)
     return cells
