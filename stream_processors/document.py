@@ -41,8 +41,10 @@ unless said), `fallback = true` marks a symptom. Signs are sentences:
 | `ib.symbol_error or ib.rx_errors rises` | any of them does; the strongest counts |
 | `gpu.clock_sm falls on one` | few of its instances do: a quarter at most, or one; `on many`: more than half |
 | `vm.pgfault multiplies` | it rises to many times what is usual; `vanishes`: falls to a small part of it |
+| `net.tx_bytes vanishes on one` | so does one instance, whatever is left of the others |
 | `cpu.irq.nic spreads` | its instances drift apart |
 | `gpu.temp_margin below 3` | its lowest instance (`above`: its highest) has such a value |
+| `tcp.timeouts exceeds 1` | it is by so much more than usual, in its unit, however much it varies |
 | `tcp.syn_retrans per tcp.retrans_segs above 0.4` | such a share of the second's excess is of the first |
 | `event xid 63 64` | the host told of one, from 30 s before the episode on, with one of these codes if any |
 | `2 * ib.tx_wait rises` | weighs twice; among `excludes`, `0.5 *` takes half of the confidence |

@@ -28,7 +28,9 @@ UPDATE_EVERY = 5
 FADING = 0.97
 """What a window says of causes counts this much less with each that follows."""
 SETTLED = 10
-"""After so many windows a cause that was named stays until another one is, since faults have after-effects."""
+"""After so many windows, or once it was closed, an episode keeps the cause that was named until another one is, since
+faults have after-effects.
+"""
 CANDIDATE = 0.2
 """A cause that fits so well is told as a candidate."""
 MOST_CANDIDATES = 5
@@ -249,8 +251,9 @@ class Tracker:
         self.open = replace(before, closed_ns=None)
         weight = before.peak_severity * before.windows
         self.weights = _sum(self.weights, before.shares, weight)
-        self.heard += before.peak_severity
-        self.fits = _sum(self.fits, before.candidates, before.peak_severity)
+        heard = before.peak_severity * (1 - FADING**before.windows) / (1 - FADING)
+        self.heard += heard
+        self.fits = _sum(self.fits, before.candidates, heard)
 
     def _judged(self, episode: Episode, finding: Finding) -> Episode:
         """`episode` with subsystem, cause and evidence as they stand."""
@@ -260,7 +263,8 @@ class Tracker:
         order = ranked(told)
         cause = next(iter(name for name in order if told[name] >= NAMED), None)
         confidence = told[cause] if cause else 0.0
-        if cause is None and episode.cause is not None and episode.windows > SETTLED:
+        taken_up = self.closed is not None and self.closed.id == episode.id
+        if cause is None and episode.cause is not None and (episode.windows > SETTLED or taken_up):
             cause, confidence = episode.cause, episode.confidence  # it fades out
         measured = max(shares, key=lambda name: shares[name]) if shares else episode.subsystem
         rows = [replace(row, since_ns=self.since[row.metric][0]) for row in finding.rows if row.metric in self.since]

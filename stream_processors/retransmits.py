@@ -1,7 +1,7 @@
 """Segments that TCP sent again: those that were needed.
 
 A receiver tells of segments that it had already (D-SACK, RFC 2883). Those were late or out of order, as they are
-between the cores of one host, and nothing was lost.
+between the cores of one host or when a path has become longer, and nothing was lost.
 """
 
 from __future__ import annotations
@@ -21,14 +21,21 @@ Singles = NDArray[np.float32]
 def needed(columns: Columns, cells: Singles) -> Singles:
     """Samples float32 `cells` (count, channels) of these columns, with what counts retransmissions less the needless
     ones, and not below 0. Absent values stay absent.
+
+    A receiver tells of a segment after it was sent again, by the time that the path takes: what it tells of in a sample
+    is taken off that one and, as far as there was less in it, off the ones before.
     """
     if NEEDLESS not in columns.places:
         return cells
-    less = np.nan_to_num(cells[:, columns.places[NEEDLESS]], nan=0.0)
-    if not less.any():
+    less = np.nan_to_num(cells[:, columns.places[NEEDLESS].start], nan=0.0)
+    places = [columns.places[name].start for name in AGAIN if name in columns.places]
+    if not less.any() or not places:
         return cells
     cells = cells.copy()
-    for name in AGAIN:
-        if (place := columns.places.get(name)) is not None:
-            cells[:, place] = np.maximum(cells[:, place] - less, 0.0)
+    again = np.nan_to_num(cells[::-1, places], nan=0.0)  # from the last sample back
+    balance = np.cumsum(less[::-1, None] - again, axis=0)
+    owed = balance - np.minimum(np.minimum.accumulate(balance, axis=0), 0.0)  # a queue's length, by Lindley's recursion
+    before = np.vstack([np.zeros((1, len(places)), np.float32), owed[:-1]])
+    taken = (before + less[::-1, None] - owed)[::-1]
+    cells[:, places] = np.maximum(cells[:, places] - taken, 0.0)
     return cells

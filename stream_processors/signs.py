@@ -2,10 +2,12 @@
 
     tcp.fast_retrans rises                            a metric rises; or falls, moves (either), swings, stays steady
     vm.pgfault multiplies                             it rises to many times what is usual; or vanishes, the same down
+    net.tx_bytes vanishes on one                      so does that instance, whatever is left of the others
     ib.symbol_error or ib.rx_errors rises             any of them; the strongest counts
     gpu.clock_sm falls on one                         on few of the instances; "on many": on more than half of them
     cpu.irq.nic spreads                               its instances drift apart
     gpu.temp_margin below 3                           the lowest (above: the highest) instance has such a value
+    tcp.timeouts exceeds 1                            it is by so much more than usual, however much it varies
     tcp.syn_retrans per tcp.retrans_segs above 0.5    of what is more of the second than usual, a share is of the first
     event xid 63 64                                   the host's agent told of it, with one of these codes
     2 * ib.tx_wait rises                              the sign weighs twice
@@ -26,7 +28,7 @@ from schemas.records import EVENT_KINDS
 from stream_processors.moves import Moves, metric_index
 
 QUIET: Final = 3.0
-LOUD: Final = 15.0
+LOUD: Final = 10.0
 """A deviation below QUIET robust standard deviations says nothing, one of LOUD says all; between, its logarithm."""
 _VERBS: Final = ("rises", "falls", "moves", "swings", "spreads", "steady", "multiplies", "vanishes")
 SEVERAL: Final = 3.0
@@ -113,6 +115,8 @@ def _clause(name: str, predicate: Sequence[str]) -> Clause:
             return Clause((name, other), _ratio(index, _known(other), _sign(way), _number(limit)))
         case [("above" | "below") as way, limit]:
             return Clause((name,), _bound(index, _sign(way), _number(limit)))
+        case ["exceeds", limit]:
+            return Clause((name,), _excess(index, _number(limit)))
         case [verb] if verb in _VERBS:
             return Clause((name,), _movement(index, verb, ""))
         case [verb, "on", ("one" | "many") as where] if verb in _VERBS:
@@ -142,6 +146,8 @@ def _movement(index: int, verb: str, where: str) -> Callable[[Moves, Happened], 
             return 0.0
         if verb in ("multiplies", "vanishes"):
             level, usual = float(moves.level[index]), float(moves.usual[index])
+            if where == "one" and moves.strongest[index]:
+                level, usual = float(moves.seen[index]), float(moves.used[index])
             return min(told, _manifold(level, usual) if verb == "multiplies" else _manifold(usual, level))
         return 1 - told if verb == "steady" else told
 
@@ -153,6 +159,14 @@ def _bound(index: int, sign: float, limit: float) -> Callable[[Moves, Happened],
         instance = float((moves.high if sign > 0 else moves.low)[index])
         value = float(moves.level[index]) if math.isnan(instance) else instance
         return math.nan if math.isnan(value) else float(sign * (value - limit) > 0)
+
+    return degree
+
+
+def _excess(index: int, limit: float) -> Callable[[Moves, Happened], float]:
+    def degree(moves: Moves, _: Happened) -> float:
+        more = float(moves.level[index] - moves.usual[index])
+        return math.nan if math.isnan(more) else float(more > limit)
 
     return degree
 

@@ -321,7 +321,7 @@ class Station:
         if error is None:
             return True
         if error.code() != KafkaError._PARTITION_EOF:
-            if error.fatal():
+            if error.fatal() or error.code() == KafkaError._FATAL:
                 raise StationError(f"Kafka does not let this instance go on: {error.str()}")
             hint = ""
             if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):

@@ -34,6 +34,8 @@ RESULTS_S: Final = 0.05
 POLL_S: Final = 0.2
 FETCH: Final = 500
 COMMIT_S: Final = 0.5
+SESSION_S: Final = 20.0
+"""Without a sign of life for so long a sink loses its partitions; on a busy host a process may wait for seconds."""
 REPORT_S: Final = 10.0
 LAG_S: Final = 1.0
 COMMITTED_S: Final = 5.0
@@ -112,8 +114,8 @@ class Sink:
                 "partition.assignment.strategy": "cooperative-sticky",
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                "session.timeout.ms": 6_000,
-                "heartbeat.interval.ms": 1_000,
+                "session.timeout.ms": int(1000 * SESSION_S),
+                "heartbeat.interval.ms": 2_000,
                 "topic.metadata.refresh.interval.ms": 10_000,
                 "queued.max.messages.kbytes": 16_384,
                 # Its log repeats every failed connection; error_cb tells us, and we tell it once.
@@ -176,16 +178,17 @@ class Sink:
         self._beat()
         self._turned = self._clock()
         first = self._consumer.poll(wait_s)
-        if self._fatal:
-            raise _unable(self._fatal)
-        if first is None:
-            return
-        for message in (first, *self._consumer.consume(FETCH - 1, 0)):
+        for message in (first, *self._consumer.consume(FETCH - 1, 0)) if first is not None else ():
             if message.error() is None:
                 self._away = False
                 self._take(message)
             else:
                 self._message_error(message)
+        if self._fatal:
+            raise SinkError(
+                f"Kafka does not let this sink go on: {self._fatal}. If another sink runs under the same name, give "
+                "this one its own REVEAL_WAREHOUSE_INSTANCE"
+            )
 
     def _take(self, raw: Any) -> None:
         kind, time_ms = raw.timestamp()
@@ -427,10 +430,14 @@ class Sink:
 
     # Saying
 
+    def _heed(self, error: KafkaError) -> None:
+        """Note an error after which nothing is ever read; it comes as a message, to the callback, or as both."""
+        # Of a message it has the code, and does not say so.
+        if error.fatal() or error.code() == KafkaError._FATAL:
+            self._fatal = self._fatal or error.str()
+
     def _consumer_error(self, error: KafkaError) -> None:
-        # Not every fatal error comes as a message: one of a commit is told here alone, and nothing is read after it.
-        if error.fatal():
-            self._fatal = error.str()
+        self._heed(error)
         self._kafka_error(error)
 
     def _kafka_error(self, error: KafkaError) -> None:
@@ -439,8 +446,7 @@ class Sink:
 
     def _message_error(self, message: Any) -> None:
         error = message.error()
-        if error.fatal():
-            raise _unable(error.str())
+        self._heed(error)
         hint = ""
         if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
             hint = "; `reveal topics` makes the topics"
@@ -458,11 +464,11 @@ class Sink:
         if seconds < REPORT_S:
             return
         LOG.info(
-            "%d rows (%.0f/s) of %d messages stored, lag %d messages%s",
+            "%d rows (%.0f/s) of %d messages stored, lag %s%s",
             self._rows,
             self._rows / seconds,
             self._messages,
-            sum(self._behind.values()),
+            f"{sum(self._behind.values())} messages" if self._behind else "unknown, as no partition is assigned",
             f", rejected so far: {dict(self._rejects.counts)}" if self._rejects.counts else "",
         )
         if self._rejects.capped > self._capped:
@@ -487,13 +493,6 @@ class Sink:
             _, high = self._consumer.get_watermark_offsets(place, cached=True)
             behind[place.topic] = behind.get(place.topic, 0) + max(0, high - max(0, place.offset))
         self._behind = behind
-
-
-def _unable(why: str) -> SinkError:
-    return SinkError(
-        f"Kafka does not let this sink go on: {why}. If another sink runs under the same name, give this one its own "
-        "REVEAL_WAREHOUSE_INSTANCE"
-    )
 
 
 def _names(partitions: Iterable[TopicPartition]) -> str:

@@ -5,9 +5,10 @@ detectors of PyOD.
 
 DIR holds *.npz files with train (T, D), test (T', D), label (T',) and perhaps interpretation ([start, end, [dimensions
 from 1]]). All methods get the same features of the samples (tests/benchmarks/samples.py), standardised by the
-product's robust location and scale, learn from the train part alone, and have the same settings for all series. Each
-flags above its own 99th percentile on what it has learnt; the vote where two of three do so; the fused severity from
-2 on, which is one ordinary sample in a hundred as well. No point adjustment.
+product's robust location and scale and less what has drifted, learn from the train part, and have the same settings for
+all series. The test part is judged in order of time (tests/benchmarks/course.py). Each method's scores are made tail
+probabilities by the product's calibration; it flags what is beyond a level that is moved so that 0.5 % of the samples
+are, and the vote where two of three are. No point adjustment.
 
 auc_pr, vus_pr  areas under precision-recall curves, see tests/benchmarks/curves.py
 hit_at_5        in the strangest sample of an event, the true ones among the five metrics that contribute most, as a
@@ -33,9 +34,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.settings import PipelineSettings
+from stream_processors.calibration import Calibration
 from stream_processors.detectors import VOTERS
 from stream_processors.ensemble import Ensemble
+from stream_processors.host import ANOMALOUS_VOTES
 from stream_processors.scaling import location_and_scale, standardise
+from tests.benchmarks.course import flagged, followed
 from tests.benchmarks.curves import Found, average_precision, vus_pr
 from tests.benchmarks.samples import Columns, Labelled, features
 
@@ -48,7 +52,6 @@ ROWS: Final = 8192
 FLOOR: Final = 0.01
 """Smallest scale of a metric's features, as a share of its range in what is learnt."""
 PRESENT: Final = 0.8
-SEVERE: Final = 2.0
 TOP: Final = 5
 OURS: Final[Mapping[str, str]] = {
     "z": "zscore",
@@ -57,6 +60,8 @@ OURS: Final[Mapping[str, str]] = {
     "residual": "residual",
 }
 PYOD: Final = ("knn", "copod", "loda")
+NO_RESOLUTION: Final = 1e-9
+"""What differences of the scores of PyOD's detectors mean is not known; their tails need a scale above 0."""
 MEASURES: Final = ("auc_pr", "vus_pr", "event_recall", "event_precision", "delay", "flagged_normal", "hit_at_5")
 
 
@@ -73,31 +78,40 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Standardised features of a series: those to learn from and those to judge, and which metric each is of."""
+    """Standardised features of a series: those to learn from and those to judge, what our ensemble has learnt of the
+    former, and which metric each feature is of.
+    """
 
     learnt: Singles
     judged: Singles
+    ensemble: Ensemble
     metric_of: NDArray[np.intp]
     metrics: int
 
     @classmethod
     def of(cls, series: Labelled) -> Prepared:
-        """Robust location and scale as in a baseline. Raises ValueError if no metric is there.
+        """Robust location and scale as in a baseline, and drift as in a learner. Raises ValueError if no metric is
+        there.
 
         Nothing is pruned: five features of a metric are few, and each looks at another stretch of time.
         """
+        settings = PipelineSettings()
         metrics = series.train.shape[1]
-        train = features(series.train)
-        train = train[np.linspace(0, len(train) - 1, min(ROWS, len(train))).astype(np.intp)]
-        test, columns = features(series.test), Columns.of(metrics)
+        before = features(series.train)
+        train = before[np.linspace(0, len(before) - 1, min(ROWS, len(before))).astype(np.intp)]
         there = np.flatnonzero((~np.isnan(train)).mean(axis=0) >= PRESENT)
         if not len(there):
             raise ValueError(f"{series.name}: no metric is there in {PRESENT:.0%} of the samples")
-        floors = _floors(series.train)[columns.metric_of[there]]
-        center, scale = location_and_scale(train[:, there], floors)
+        metric_of = Columns.of(metrics).metric_of[there]
+        center, scale = location_and_scale(train[:, there], _floors(series.train)[metric_of])
         learnt = standardise(train[:, there], center, scale)
-        judged = standardise(test[:, there], center, scale)
-        return cls(learnt, judged, columns.metric_of[there], metrics)
+        ensemble = Ensemble.learn(learnt, 1 - settings.threshold_percentile / 100, settings.seed)
+        earlier, later = (
+            np.asarray((each[:, there] - center) / scale, np.float32) for each in (before, features(series.test))
+        )
+        pace = max(1, len(before) // settings.rows)
+        judged = followed(earlier, later, pace, lambda rows: _anomalous(ensemble, rows, settings))
+        return cls(learnt, judged, ensemble, metric_of, metrics)
 
     def by_metric(self, contributions: Floats) -> Floats:
         """Contributions (metrics,) of metrics from those of features."""
@@ -106,34 +120,32 @@ class Prepared:
 
 def ours(prepared: Prepared) -> Mapping[str, Outcome]:
     """Outcome of each detector alone, of the vote and of the fused severity."""
-    settings = PipelineSettings()
-    ensemble = Ensemble.learn(prepared.learnt, 1 - settings.threshold_percentile / 100, settings.seed)
+    counted, ensemble = PipelineSettings().open_windows, prepared.ensemble
     judgement = ensemble.judge(prepared.judged)
     outcomes: dict[str, Outcome] = {}
     for name, detector in OURS.items():
-        fitted, threshold = ensemble.detectors[detector], ensemble.calibrations[detector].threshold
-        scores = judgement.scores[detector]
-        outcomes[name] = Outcome(scores, scores > threshold, _contributions(prepared, fitted.contributions))
-    votes = np.sum([judgement.scores[each] > ensemble.calibrations[each].threshold for each in VOTERS], axis=0)
-    # Two of three are beyond any level that the second strangest is beyond.
-    second = np.sort([-np.log10(judgement.tails[each]) for each in VOTERS], axis=0)[-2]
-    severity = -np.log10(judgement.fused)
+        alone = _contributions(prepared, ensemble.detectors[detector].contributions)
+        outcomes[name] = Outcome(judgement.scores[detector], flagged(judgement.tails[detector], counted), alone)
     together = _contributions(prepared, ensemble.contributions)
-    outcomes["vote"] = Outcome(second, votes >= 2, together)
-    outcomes["fused"] = Outcome(severity, severity >= SEVERE, together)
+    # Two of three are beyond any level that the second strangest is beyond.
+    second = np.sort([judgement.tails[each] for each in VOTERS], axis=0)[1]
+    for name, tails in (("vote", second), ("fused", judgement.fused)):
+        outcomes[name] = Outcome(-np.log10(tails), flagged(tails, counted), together)
     return outcomes
 
 
-def pyod(prepared: Prepared, name: str, seed: int) -> Outcome:
-    """Outcome of a detector of PyOD with its default settings but for the contamination, which is that of ours."""
-    contamination = 1 - PipelineSettings().threshold_percentile / 100
-    np.random.seed(seed)  # LODA draws from the global generator
+def pyod(prepared: Prepared, name: str) -> Outcome:
+    """Outcome of a detector of PyOD with its default settings."""
+    settings = PipelineSettings()
+    np.random.seed(settings.seed)  # LODA draws from the global generator
     kind: Any = getattr(import_module(f"pyod.models.{name}"), name.upper())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = kind(contamination=contamination).fit(prepared.learnt)
+        model = kind().fit(prepared.learnt)
         scores = np.nan_to_num(np.asarray(model.decision_function(prepared.judged), dtype=np.float64))
-    return Outcome(scores, scores > float(model.threshold_))
+    chance = 1 - settings.threshold_percentile / 100
+    calibration = Calibration.fit(np.nan_to_num(model.decision_scores_), chance, NO_RESOLUTION)
+    return Outcome(scores, flagged(calibration.tail_probabilities(scores), settings.open_windows))
 
 
 def figures(series: Labelled, outcome: Outcome) -> Figures:
@@ -152,7 +164,7 @@ def measure(series: Labelled) -> dict[str, Figures]:
     prepared = Prepared.of(series)
     outcomes = dict(ours(prepared))
     for name in PYOD:
-        outcomes[f"pyod-{name}"] = pyod(prepared, name, PipelineSettings().seed)
+        outcomes[f"pyod-{name}"] = pyod(prepared, name)
     return {name: figures(series, outcome) for name, outcome in outcomes.items()}
 
 
@@ -216,6 +228,13 @@ def _floors(train: Floats) -> Floats:
         ranges = np.nan_to_num(np.nanmax(train, axis=0) - np.nanmin(train, axis=0))
     moving = ranges[ranges > 0]
     return FLOOR * np.where(ranges > 0, ranges, np.median(moving) if len(moving) else 1.0)
+
+
+def _anomalous(ensemble: Ensemble, rows: Singles, settings: PipelineSettings) -> NDArray[np.bool_]:
+    """Which of standardised rows (n, features) the product does not learn from."""
+    judgement = ensemble.judge(rows)
+    votes = np.sum([judgement.scores[each] > ensemble.calibrations[each].threshold for each in VOTERS], axis=0)
+    return np.asarray((votes >= ANOMALOUS_VOTES) | (-np.log10(judgement.fused) >= settings.open_severity))
 
 
 def _contributions(prepared: Prepared, of_row: Callable[[Singles], Floats]) -> Callable[[int], Floats]:

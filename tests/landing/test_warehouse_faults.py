@@ -9,6 +9,7 @@ import io
 import json
 import os
 import re
+import signal
 import subprocess
 import time
 import urllib.error
@@ -32,6 +33,8 @@ from schemas.codec import MARKER, encode, schema_fingerprint, telemetry_to_avro
 from schemas.records import StateRecord, Telemetry
 from schemas.topics import ANOMALIES, MODELS, TELEMETRY, VERDICTS
 from schemas.versions import published
+from sinks.warehouse.consumer import SESSION_S
+from sinks.warehouse.messages import TOPICS
 from tests.clickhouse_fixture import ClickHouseProcess, MakeClickHouse
 from tests.landing.test_warehouse import Bench, Stream, metrics_in, terminate
 from tests.streams import PARTITIONS, wait_for
@@ -200,6 +203,46 @@ def test_marks_of_transactions_are_no_loss(bench: Bench) -> None:
     bench.expect({"verdicts": 4})
     assert metrics(bench)["reveal_warehouse_lost_messages_total"] == 0
     assert "deleted" not in bench.log()
+    assert terminate(sink) == 0
+
+
+def test_a_sink_whose_name_another_one_took_ends_and_says_why(bench: Bench) -> None:
+    """Kafka lets no two consumers go on under one name; what it takes for another one may be the same one, which came
+    back after its session had expired. After that error nothing is ever read.
+    """
+    sink = bench.start()
+    wait_for(lambda: "assigned " in bench.log(), "the sink at work")
+    options = {"bootstrap.servers": bench.kafka.bootstrap, "group.id": bench.name, "group.instance.id": "warehouse-1"}
+    other = Consumer({**options, "partition.assignment.strategy": "cooperative-sticky"})
+    other.subscribe(list(TOPICS))
+    try:
+        wait_for(lambda: other.poll(0.2) is not None or sink.poll() is not None, "the end of the sink")
+        assert sink.wait(60) == 1
+    finally:
+        other.close()
+    assert re.search(r"Kafka does not let this sink go on: .*fenced.*REVEAL_WAREHOUSE_INSTANCE", bench.log())
+    bench.send(VERDICTS, verdict(bench.host(), 0))
+    bench.flush()
+    again = bench.start()
+    bench.expect({"verdicts": 1})
+    assert terminate(again) == 0
+
+
+def test_a_sink_that_was_stopped_for_longer_than_its_session_goes_on(bench: Bench) -> None:
+    sink = bench.start()
+    with Stream(bench, hosts=2) as stream:
+        wait_for(lambda: bench.moved((0, 0)), "rows")
+        sink.send_signal(signal.SIGSTOP)
+        time.sleep(SESSION_S + 5)
+        sink.send_signal(signal.SIGCONT)
+        before = bench.progress()
+        # Whoever runs it starts it again if it ended.
+        wait_for(lambda: bench.moved(before) or sink.poll() is not None, "rows, or its end")
+        if sink.poll() is not None:
+            assert "Kafka does not let this sink go on" in bench.log()
+            sink = bench.start()
+        wait_for(lambda: bench.moved(before), "rows")
+    bench.expect(stream.expected())
     assert terminate(sink) == 0
 
 

@@ -57,6 +57,7 @@ FULL = [
 WEAK = [
     *(("hgx-h100", name, 0.4) for name in (*CASE_STUDIES, "power-cap", "slow-disk")),
     *(("epyc-cpu", name, 0.3) for name in (*CASE_STUDIES, *HOST)),
+    *(("small-vm", name, 0.4) for name in ("irq-imbalance", *HOST)),
 ]
 
 

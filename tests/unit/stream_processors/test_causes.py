@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -131,8 +132,13 @@ def test_what_a_cause_requires_is_enough_to_consider_it(name: str) -> None:
             moves = moved(moves, fall={words[0]: LOUD})
         elif words[1] == "spreads":
             moves = moved(moves, apart={words[0]: LOUD})
+        elif words[1] == "steady":
+            continue
+        elif words[1] == "above":
+            moves = moved(moves, high={words[0]: float(words[2]) + 1})
         elif words[1] == "per":
-            moves = moved(moves, level={words[0]: 80.0, words[2]: 100.0}, rise={words[0]: LOUD, words[2]: LOUD})
+            share = {words[0]: max(80.0, 110 * float(words[4])), words[2]: 100.0}
+            moves = moved(moves, level=share, usual=dict.fromkeys(share, 0.0), rise=dict.fromkeys(share, LOUD))
     fit = fits(moves, frozenset(events))
     assert fit[name] >= NAMED
     best = ranked(
@@ -166,6 +172,11 @@ def test_what_multiplies_and_what_vanishes() -> None:
         assert degree(sentence, at(1000, by=2.0)) == 0, "a few of what is hardly ever there are nothing"
         assert degree(sentence, still()) == 0
     assert degree("vm.pgfault vanishes", at(1000)) == degree("net.tx_bytes multiplies", at(1000)) == 0
+    # One of several that is still there in the mean.
+    one = moved(at(2.9), level={"net.tx_bytes": 100.0}, seen={"net.tx_bytes": 0.0}, used={"net.tx_bytes": 90.0})
+    one = replace(one, strongest=tuple("eth1" for _ in one.strongest))
+    assert degree("net.tx_bytes vanishes", one) == 0
+    assert degree("net.tx_bytes vanishes on one", one) == 1
     # From nothing, and to nothing.
     assert degree("vm.pgfault multiplies", moved(at(9), usual={"vm.pgfault": 0.0})) == 1
     assert degree("net.tx_bytes vanishes", moved(at(9), level={"net.tx_bytes": 0.0})) == 1
@@ -194,6 +205,9 @@ def test_bounds_ratios_and_events() -> None:
     assert degree("gpu.temp_margin below 3", moves) == 1
     assert degree("fs.used_pct above 99.5", moves) == 0
     assert degree("tcp.syn_retrans per tcp.retrans_segs above 0.8", moves) == 1
+    assert degree("tcp.syn_retrans exceeds 48", moves) == 1
+    assert degree("tcp.syn_retrans exceeds 49", moves) == 0
+    assert math.isnan(degree("tcp.syn_retrans exceeds 1", still(there=False)))
     assert degree("tcp.syn_retrans per tcp.retrans_segs above 0.9", moves) == 0
     assert degree("event xid 63 64", moves, ("xid", 64)) == 1
     assert math.isnan(degree("event xid 63 64", moves, ("xid", 79)))
@@ -249,6 +263,147 @@ def test_loss_on_the_path_is_told_apart_from_retransmits_of_the_workloads_own() 
         assert found["workload_retransmits"] >= NAMED
         assert found.get("packet_loss", 0.0) < NAMED
         assert ranked(found)[0] == "workload_retransmits"
+
+
+FAULTS_SEEN: Mapping[str, tuple[str, Mapping[str, float], Mapping[str, tuple[float, float]]]] = {
+    # What metrics did in real faults: name of the cause; deviations, those that fall below 0; level and usual level.
+    "all processes of a job are stopped, on a host that has more to do than the job": (
+        "stalled",
+        {"net.tx_packets": -15, "net.rx_packets": -15, "net.tx_bytes": -8, "tcp.out_segs": -15, "ip.out_octets": -8}
+        | {"vm.pgfault": -25, "softnet.processed": -30, "cpu.softirq.net_rx": -12, "cpu.busy_pct": -2.5},
+        {"net.tx_packets": (0, 756), "net.tx_bytes": (0, 1.04e6), "net.rx_packets": (0, 739)},
+    ),
+    "packets take 80 ms longer": (
+        "network_slow",
+        {"net.tx_packets": -6, "net.rx_packets": -6, "tcp.out_segs": -6, "ip.out_octets": -4, "tcp.dsack_recv": 0},
+        {"net.tx_packets": (450, 750), "tcp.out_segs": (1100, 1697)},
+    ),
+    "writes past the page cache, behind which the pages of others stay dirty": (
+        "disk_latency",
+        {"disk.write_ms": 360, "disk.writes": 41, "disk.write_sectors": 222, "io.pgpgout": 225, "disk.io_ms": 6}
+        | {"mem.dirty": 12, "mem.writeback": 9, "io.psi.some": 5, "cpu.softirq.block": 6, "cpu.irq.device": 6},
+        {"disk.write_ms": (1.8e4, 4.7), "disk.queue_ms": (1.8e4, 9.4), "cpu.irq.device": (420, 12)},
+    ),
+    "a disk that answers late, so that less is read and written": (
+        "disk_latency",
+        {"disk.await_read": 20, "disk.await_write": 18, "disk.queue_ms": 12, "disk.reads": -5, "disk.write_sectors": -4}
+        | {"io.psi.some": 12, "cpu.time.iowait": 9},
+        {},
+    ),
+    "a process that flushes after every write of 4 kB": (
+        "flush_storm",
+        {"disk.flushes": 13, "disk.writes": 51, "io.psi.some": 6, "cpu.irq.device": 5, "cpu.softirq.block": 5},
+        {"disk.flushes": (262, 11), "disk.writes": (1032, 20)},
+    ),
+    "pages get dirty faster than the disk takes them": (
+        "writeback_storm",
+        {"disk.write_ms": 200, "disk.writes": 30, "disk.write_sectors": 150, "io.pgpgout": 150, "disk.io_ms": 6}
+        | {"mem.dirty": 20, "mem.writeback": 15, "vm.dirtied": 40, "vm.written": 40, "io.psi.some": 5},
+        {},
+    ),
+    "processes that wake each other through pipes": (
+        "context_switch_storm",
+        {"cpu.context_switches_total": 146, "cpu.perf.context_switches": 346, "cpu.time.system": 13}
+        | {"cpu.psi.some": 5, "cpu.procs_running": 3.5},
+        {"cpu.context_switches_total": (7.3e5, 4200), "cpu.perf.context_switches": (3.7e5, 2100)},
+    ),
+    "a process that forks over and over": (
+        "fork_storm",
+        {"cpu.forks_total": 515, "vm.pgfault": 28, "cpu.time.system": 16, "vm.pgfree": 13, "cpu.run_delay": 8}
+        | {"cpu.softirq.rcu": 17, "cpu.context_switches_total": 3},
+        {"cpu.forks_total": (4080, 1.4), "vm.pgfault": (3e5, 5.7e4)},
+    ),
+    "a timer that is due ten thousand times a second": (
+        "interrupt_storm",
+        {"cpu.irq.local_timer": 60, "cpu.interrupts_total": 32, "cpu.context_switches_total": 4}
+        | {"cpu.perf.context_switches": 10, "cpu.time.system": 3.5},
+        {"cpu.irq.local_timer": (1.02e4, 1640), "cpu.perf.context_switches": (1.25e4, 2125)},
+    ),
+    "one packet in five comes 12 ms late": (
+        "packet_reordering",
+        {"tcp.dsack_recv": 13, "tcp.ofo_queue": 11, "tcp.retrans_segs": 46, "tcp.fast_retrans": 45}
+        | {"net.tx_packets": 15, "net.rx_packets": 15},
+        {"tcp.dsack_recv": (272, 2.5), "tcp.ofo_queue": (1134, 0), "tcp.retrans_segs": (92, 0)}
+        | {"tcp.fast_retrans": (90, 0)},
+    ),
+    "datagrams over the loopback interface, faster than they are read": (
+        "packet_flood",
+        {"udp.in_datagrams": 1327, "udp.in_errors": 1e5, "udp.rcvbuf_errors": 1e5, "softnet.processed": 400}
+        | {"cpu.softirq.net_rx": 380, "cpu.softirqs_total": 210, "cpu.time.softirq": 3},
+        {"udp.in_datagrams": (1.3e5, 0)},
+    ),
+    "a quota of the job's cgroup": (
+        "cpu_quota",
+        {"cpu.run_delay": 9, "cpu.psi.some": 8, "cpu.time.idle": 6, "cpu.busy_pct": -5, "cpu.time.user": -6},
+        {},
+    ),
+    "a process in a busy loop on the job's core": (
+        "cpu_contention",
+        {"cpu.run_delay": 9, "cpu.psi.some": 8, "cpu.time.idle": -9, "cpu.busy_pct": 9, "cpu.time.user": 9},
+        {},
+    ),
+    "segments whose checksum is wrong": (
+        "packet_corruption",
+        {"tcp.in_errs": 200, "tcp.retrans_segs": 20, "tcp.fast_retrans": 18, "tcp.ofo_queue": 5},
+        {"tcp.in_errs": (25, 0), "tcp.retrans_segs": (30, 0), "tcp.fast_retrans": (25, 0)},
+    ),
+}
+
+
+@pytest.mark.parametrize("story", list(FAULTS_SEEN))
+def test_what_a_real_fault_does_names_it(story: str) -> None:
+    cause, deviations, levels = FAULTS_SEEN[story]
+    moves = moved(
+        still(),
+        rise={name: by for name, by in deviations.items() if by > 0},
+        fall={name: -by for name, by in deviations.items() if by < 0},
+        level={name: level for name, (level, _) in levels.items()},
+        usual={name: usual for name, (_, usual) in levels.items()},
+        high={name: level for name, (level, _) in levels.items()},
+    )
+    found = fits(moves, frozenset())
+    assert found[cause] >= NAMED
+    assert ranked(found)[0] == cause, found
+
+
+ORDINARY: Mapping[str, Mapping[str, float]] = {
+    "data is loaded": {"net.rx_bytes": 12, "disk.reads": 12, "io.pgpgin": 12, "cpu.time.user": 5, "mem.cached": 9},
+    "a backup reads files": {
+        "disk.read_ms": 20,
+        "disk.queue_ms": 23,
+        "disk.await_read": 9,
+        "io.psi.some": 7,
+        "disk.reads": 20,
+        "disk.read_sectors": 40,
+        "io.pgpgin": 40,
+        "mem.cached": 9,
+        "disk.io_ms": 4,
+    },
+    "a job starts": {
+        "mem.anon": 30,
+        "mem.available": -8,
+        "cpu.forks_total": 30,
+        "cpu.time.user": 12,
+        "cpu.busy_pct": 12,
+    }
+    | {"gpu.mem_used": 30, "gpu.power_avg": 20, "fs.open_files": 9},
+    "traffic grows": {
+        "net.tx_bytes": 15,
+        "net.tx_packets": 15,
+        "ip.out_octets": 15,
+        "tcp.out_segs": 15,
+        "tcp.in_segs": 15,
+    },
+}
+
+
+@pytest.mark.parametrize("work", list(ORDINARY))
+def test_ordinary_work_has_no_fault_for_its_cause(work: str) -> None:
+    rises = {name: by for name, by in ORDINARY[work].items() if by > 0}
+    falls = {name: -by for name, by in ORDINARY[work].items() if by < 0}
+    found = fits(moved(still(), rise=rises, fall=falls, level=dict.fromkeys(rises, 40.0)), frozenset())
+    named = {name for name, fit in found.items() if fit >= NAMED and not causes()[name].fallback}
+    assert named == set()
 
 
 def test_a_symptom_gives_way_to_a_cause() -> None:

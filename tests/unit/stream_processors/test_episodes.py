@@ -295,6 +295,23 @@ def test_a_cause_that_fades_out_stays_named() -> None:
     assert story.tracker.open is None or story.tracker.open.cause != "cpu_contention"
 
 
+def test_an_episode_that_is_opened_again_keeps_the_cause_it_was_closed_with() -> None:
+    """A host that was starved catches up afterwards, which is strange as well and says nothing of why."""
+    story = Story()
+    story.tell("cccc" + "." * SETTINGS.close_windows)
+    story.tell("uuuuuuuu")
+    assert ids(story.told) == [story.told[0].id]
+    assert {state.cause for state in story.told} == {"cpu_contention"}
+    assert story.told[-1].candidates["cpu_contention"] > 0.2
+
+
+def test_what_was_known_counts_as_much_as_before_when_an_episode_is_opened_again() -> None:
+    story = Story()
+    story.tell("c" * 10 + "." * SETTINGS.close_windows)
+    story.tell("xxxxx")
+    assert {state.cause for state in story.told} == {"cpu_contention"}
+
+
 def test_what_comes_last_does_not_rename_what_went_on_for_long() -> None:
     story = Story()
     story.tell("..cccccccccccccccc")

@@ -26,6 +26,14 @@ def test_what_the_receiver_had_already_is_taken_off() -> None:
     assert before["tcp.retrans_segs"].ravel().tolist() == [0, 30, 60], "the message stays as it came"
 
 
+def test_what_was_sent_again_earlier_is_taken_off_where_it_was_sent() -> None:
+    """The receiver's word comes a round trip later: here two samples."""
+    after = told(samples(retrans_segs=[0, 40, 20, 0, 0, 5], dsack_recv=[0, 0, 0, 40, 20, 0]))
+    assert after["tcp.retrans_segs"] == [0, 0, 0, 0, 0, 5]
+    assert told(samples(retrans_segs=[50, 0], dsack_recv=[0, 20]))["tcp.retrans_segs"] == [30, 0]
+    assert told(samples(retrans_segs=[0, 50], dsack_recv=[20, 0]))["tcp.retrans_segs"] == [0, 50], "not later ones"
+
+
 def test_a_network_that_doubles_packets_makes_nothing_negative_and_what_is_absent_stays_so() -> None:
     after = told(samples(retrans_segs=[1, np.nan, 5], dsack_recv=[7, 7, np.nan]))
     assert after["tcp.retrans_segs"][0] == 0
