@@ -21,8 +21,8 @@ from mode.supervisors import CrashingSupervisor
 from schemas.settings import KafkaSettings, WorkerSettings
 
 DELIVERY: Final = 2
-FETCH_MS: Final = 50
-FETCH_BYTES: Final = 64 << 10
+FETCH_MS: Final = 100
+FETCH_BYTES: Final = 256 << 10
 """A fetch is answered when so much has come, or after so long: many small ones take more time than what they bring."""
 
 
