@@ -24,9 +24,10 @@ def needed(columns: Columns, cells: Singles) -> Singles:
     """
     if NEEDLESS not in columns.places:
         return cells
-    less = np.nan_to_num(cells[:, columns.places[NEEDLESS]], nan=0.0)
-    if not less.any():
+    less = cells[:, columns.places[NEEDLESS]]
+    if not np.count_nonzero(less > 0):
         return cells
+    less = np.where(less > 0, less, np.float32(0))
     cells = cells.copy()
     for name in AGAIN:
         if (place := columns.places.get(name)) is not None:
