@@ -13,18 +13,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import ssl
 import time
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
-
-import faust
-from mode.supervisors import CrashingSupervisor
 
 from schemas.codec import Rejected, decode, decode_telemetry, encode
 from schemas.records import DeadLetter, Event, StateRecord, Telemetry, Verdict, state_key
@@ -34,6 +29,7 @@ from stream_processors.control import Command, read_command
 from stream_processors.delivery import rounds
 from stream_processors.fitting import Background, Fit
 from stream_processors.host import Forgotten, Result
+from stream_processors.intake import application, batches
 from stream_processors.kafka import KafkaException, Outgoing, Results, read_states, topic_partitions
 from stream_processors.pipeline import Pipeline
 from stream_processors.seconds import SECOND_NS
@@ -71,7 +67,7 @@ class Worker:
         self.pipeline = Pipeline(pipeline, fitter=Background(self._fits))
         self.counts: Counter[str] = Counter()
         self.results = Results(kafka, self._waiting)
-        self.app = _application(kafka, worker)
+        self.app = application(kafka, worker)
         self._alive: Callable[[], None] = _nothing
         self._lock = asyncio.Lock()
         self._restored: set[int] = set()
@@ -81,9 +77,7 @@ class Worker:
         self._dead_checked = time.monotonic()
         self._told = time.monotonic()
         inputs = self.app.topic(*INPUTS, key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw")
-        self.app.agent(inputs, name="reveal.telemetry", concurrency=1, supervisor_strategy=CrashingSupervisor)(
-            self._process
-        )
+        self.app.agent(inputs, name="reveal.telemetry", concurrency=1)(self._process)
         self.app.timer(1.0, name="reveal.tick")(self._tick)
         self.app.on_partitions_revoked.connect(self._revoked)
 
@@ -136,12 +130,14 @@ class Worker:
         return False
 
     async def _process(self, stream: Any) -> None:
-        async for events in stream.noack_take(self.settings.batch, within=self.settings.batch_within_s):
+        async for events in batches(stream, self.settings.batch, self.settings.batch_within_s):
             async with self._lock:
                 await self._work(events)
 
     async def _work(self, events: Iterable[Any]) -> None:
         # Events that were fetched before a rebalance come again to whoever has their partition now.
+        if not self.app.flow_control.is_active():
+            return
         mine, generation = self.app.consumer.assignment(), self.app.consumer_generation_id
         events = [e for e in events if e.message.tp in mine and e.message.generation_id == generation]
         missing = {event.message.partition for event in events} - self._restored
@@ -303,49 +299,6 @@ class Worker:
             for tp in [tp for tp in self._pending if tp.partition in gone]:
                 del self._pending[tp]
             self._restored -= gone
-
-
-def _application(kafka: KafkaSettings, worker: WorkerSettings) -> faust.App:
-    return faust.App(
-        worker.group,
-        broker=[f"kafka://{address}" for address in kafka.bootstrap.split(",")],
-        broker_credentials=_credentials(kafka),
-        broker_session_timeout=10.0,
-        broker_heartbeat_interval=1.0,
-        broker_request_timeout=90.0,
-        broker_commit_interval=1.0,
-        consumer_auto_offset_reset="earliest",
-        # Small fetches keep the topics of a host close together when there is a backlog.
-        consumer_max_fetch_size=64 << 10,
-        consumer_group_instance_id=worker.instance,
-        datadir=str(Path(worker.directory)),
-        key_serializer="raw",
-        value_serializer="raw",
-        store="memory://",
-        stream_wait_empty=False,
-        topic_disable_leader=True,
-        topic_allow_declare=False,
-        topic_partitions=kafka.partitions,
-        processing_guarantee="at_least_once",
-        web_enabled=False,
-        agent_supervisor=CrashingSupervisor,
-    )
-
-
-def _credentials(kafka: KafkaSettings) -> Any:
-    context = (
-        ssl.create_default_context(cafile=kafka.ssl_ca_file or None)
-        if "SSL" in kafka.security_protocol.split("_")
-        else None
-    )
-    if kafka.security_protocol.startswith("SASL"):
-        return faust.SASLCredentials(
-            username=kafka.sasl_username,
-            password=str(kafka.sasl_password),
-            mechanism=kafka.sasl_mechanism,
-            ssl_context=context,
-        )
-    return faust.SSLCredentials(context=context) if context else None
 
 
 def _nothing() -> None:

@@ -19,6 +19,7 @@ Singles = NDArray[np.float32]
 STEPS: Final = 32.0
 RANGE: Final = 1024.0
 """The largest float16 is 65,504 of them; where there is a larger value, it and its like are kept as float32."""
+LARGEST: Final = float(np.finfo(np.float16).max)
 BYTE: Final = 127
 
 
@@ -38,12 +39,13 @@ class Packed:
     def of(cls, values: Singles, scales: Singles) -> Self:
         """Pack values (n,), NaN where absent, whose smallest scales (n,) are given."""
         there = ~np.isnan(values)
-        steps = np.rint(values[there] / scales[there] * np.float32(STEPS))
+        places = np.flatnonzero(there)
+        steps = np.rint(values.take(places) / scales.take(places) * np.float32(STEPS))
         moving = steps != 0
         steps = steps[moving]
         large = np.abs(steps) > BYTE
         shares = steps[large] / np.float32(STEPS * RANGE)
-        if (np.abs(shares) <= np.finfo(np.float16).max).all():
+        if (np.abs(shares) <= LARGEST).all():
             shares = shares.astype(np.float16)
         parts = (np.packbits(moving), np.packbits(large), steps[~large].astype(np.int8), shares)
         return cls(_shared(np.packbits(there).tobytes()), b"".join(part.tobytes() for part in parts))

@@ -27,10 +27,11 @@ def needed(columns: Columns, cells: Singles) -> Singles:
     """
     if NEEDLESS not in columns.places:
         return cells
-    less = np.nan_to_num(cells[:, columns.places[NEEDLESS].start], nan=0.0)
+    less = cells[:, columns.places[NEEDLESS].start]
     places = [columns.places[name].start for name in AGAIN if name in columns.places]
-    if not less.any() or not places:
+    if not places or not np.count_nonzero(less > 0):
         return cells
+    less = np.where(less > 0, less, np.float32(0))
     cells = cells.copy()
     again = np.nan_to_num(cells[::-1, places], nan=0.0)  # from the last sample back
     balance = np.cumsum(less[::-1, None] - again, axis=0)

@@ -121,9 +121,10 @@ class Sweep:
     """How messages of several plans, side by side, are reduced.
 
     wide      channels (instances, metrics) of metrics that have as many instances, more than one
-    flat      channels of the other metrics, which spread over nothing
-    order     (series,): where they are among the channels, the spreads of the flat ones, and the means, maxima and
-              spreads of each in `wide`
+    flat      channels of the other metrics, those first that have a spread, although over nothing
+    spreads   how many those are
+    order     (series,): where they are among the flat channels, the means, maxima and spreads of each in `wide`, and
+              the spreads of the flat ones
     lineup    of all
     series    those of each message
     channels  those of each message
@@ -131,6 +132,7 @@ class Sweep:
 
     wide: tuple[Places, ...]
     flat: Places
+    spreads: int
     order: Places
     lineup: Lineup
     series: tuple[slice, ...]
@@ -242,23 +244,28 @@ def _sweep(plans: tuple[Plan, ...]) -> Sweep:
     """The sweep over messages of these plans."""
     widths = np.concatenate([plan.columns.widths for plan in plans])
     first = np.cumsum(widths) - widths
-    flat = np.flatnonzero(widths == 1)
+    metrics = _parts([len(plan.columns.widths) for plan in plans])
+    spread = np.zeros(len(widths), np.bool_)
+    for part, plan in zip(metrics, plans, strict=True):
+        spread[part.start + plan.metrics[plan.summary == SUMMARIES.index("spread")]] = True
+    alone = [np.flatnonzero((widths == 1) & spread), np.flatnonzero((widths == 1) & ~spread)]
+    flat = np.concatenate(alone)
     # Where the mean, the maximum and the spread of each metric are.
-    places = np.stack([first, first, np.zeros_like(first)])
-    end = int(widths.sum())
-    places[2, flat] = end + np.arange(len(flat))
-    end += len(flat)
+    places = np.zeros((len(SUMMARIES), len(widths)), np.intp)
+    places[:, flat] = np.arange(len(flat))
+    end = len(flat)
     wide: list[Places] = []
     for width in np.unique(widths[widths > 1]):
         alike = np.flatnonzero(widths == width)
         wide.append(first[alike] + np.arange(width)[:, None])
         places[:, alike] = end + np.arange(len(SUMMARIES) * len(alike)).reshape(len(SUMMARIES), -1)
         end += len(SUMMARIES) * len(alike)
-    metrics = _parts([len(plan.columns.widths) for plan in plans])
+    places[SUMMARIES.index("spread"), alone[0]] = end + np.arange(len(alone[0]))
     order = [places[plan.summary, part.start + plan.metrics] for part, plan in zip(metrics, plans, strict=True)]
     return Sweep(
         wide=tuple(wide),
         flat=first[flat],
+        spreads=len(alone[0]),
         order=np.concatenate(order),
         lineup=plans[0].lineup if len(plans) == 1 else _lineup(tuple(plan.lineup for plan in plans)),
         series=_parts([len(plan.metrics) for plan in plans]),
@@ -314,32 +321,45 @@ def _reduce(seconds: Sequence[Second]) -> Statistics:
     count, into_ns, period_ns = len(cells), samples[0].into_ns, samples[0].period_ns
     offsets = (into_ns + period_ns * np.arange(count)) / SECOND_NS
     series, means = _series(cells, sweep)
-    values = _statistics(series, offsets)
+    stats = _statistics(series, offsets)
+    spreads = stats[:, : sweep.spreads].copy()
+    spreads[SUM_TX:] *= 0
+    values = np.concatenate([stats, spreads], axis=1).take(sweep.order, axis=1)
     for each, mine, channels in zip(seconds, sweep.series, sweep.channels, strict=True):
         own = values[:, mine]
         taken = count
         # A row without any value is a sample that the agent could not take.
         if np.maximum.reduce(own[N], initial=0) < count:
-            taken = int(np.count_nonzero(~np.isnan(series[:, mine]).all(axis=1)))
+            every = series.take(sweep.order[mine][each.plan.summary == 0], axis=1)
+            taken = int(np.count_nonzero(~np.isnan(every).all(axis=1)))
         filled = taken / max(count, SECOND_NS // period_ns)
         each.samples = Reduced(Statistics(each.plan.lineup, own), filled, means[channels])
     return Statistics(sweep.lineup, values)
 
 
 def _series(cells: Singles, sweep: Sweep) -> tuple[Floats, Singles]:
-    """Samples (count, series) of the series of cells (count, channels), and the mean of each channel (channels,)."""
+    """Samples (count, series) of the series of cells (count, channels) but the spreads of the flat ones, and the mean
+    of each channel (channels,).
+    """
     values = cells.astype(np.float64)
-    parts = [values, values.take(sweep.flat, axis=1) * 0.0]
+    parts = [values.take(sweep.flat, axis=1)]
     for wide in sweep.wide:
         parts += _summaries(values.take(wide, axis=1))
-    series = np.concatenate(parts, axis=1).take(sweep.order, axis=1)
-    missing = np.isnan(values)
-    if not np.count_nonzero(missing):
-        return series, (np.add.reduce(values) / len(cells)).astype(np.float32)
-    values[missing] = 0
-    taken = len(cells) - np.add.reduce(missing, axis=0, dtype=np.float64)
-    taken[taken == 0] = np.nan
-    return series, (np.add.reduce(values) / taken).astype(np.float32)
+    return np.concatenate(parts, axis=1), _means(values)
+
+
+def _means(values: Floats) -> Singles:
+    """Mean of what is there of each channel (channels,), of values (count, channels)."""
+    means = np.add.reduce(values) / len(values)
+    gaps = np.flatnonzero(np.isnan(means))
+    if len(gaps):
+        some = values.take(gaps, axis=1)
+        missing = np.isnan(some)
+        some[missing] = 0
+        taken = len(some) - np.add.reduce(missing, axis=0, dtype=np.float64)
+        taken[taken == 0] = np.nan
+        means[gaps] = np.add.reduce(some) / taken
+    return np.asarray(means, dtype=np.float32)
 
 
 def _summaries(values: Floats) -> tuple[Floats, Floats, Floats]:
@@ -392,33 +412,75 @@ def _statistics(samples: Floats, offsets: Floats) -> Floats:
     # The mean is NaN where any sample is.
     gaps = np.flatnonzero(np.isnan(mean))
     if len(gaps):
-        stats[:, gaps] = _with_gaps(samples[:, gaps], offsets)
+        stats[:, gaps] = _with_gaps(samples.take(gaps, axis=1), offsets)
     return stats
 
 
 def _with_gaps(samples: Floats, offsets: Floats) -> Floats:
     """As `_statistics`, of series with samples missing: mostly they have one a second, or none."""
-    stats = np.zeros((len(ROWS), samples.shape[1]))
-    stats[M2:] = np.nan
-    series, taken = divmod(np.flatnonzero(~np.isnan(samples.T)), len(samples))
-    count = np.bincount(series, minlength=samples.shape[1])
-    there = np.flatnonzero(count)
-    if not len(there):
+    gaps = _gaps(np.isnan(samples).tobytes(), offsets.tobytes())
+    stats = gaps.times.copy()
+    if not len(gaps.there):
         return stats
-    # What is there, one series after the other.
+    x, start = samples.take(gaps.places), gaps.start
+    found = np.empty((len(ROWS), len(start)))
+    found[:SUM_TX] = stats[:SUM_TX, gaps.there]
+    np.add.reduceat(gaps.offsets * x, start, out=found[SUM_TX])
+    mean = np.add.reduceat(x, start, out=found[MEAN])
+    mean /= found[N]
+    step = np.empty_like(x)
+    np.subtract(x[1:], x[:-1], out=step[1:])
+    step[start] = 0
+    np.add.reduceat(np.abs(step, out=step), start, out=found[ROUGH])
+    gap = x - mean.take(gaps.owner)
+    gap *= gap
+    np.add.reduceat(gap, start, out=found[M2])
+    np.minimum.reduceat(x, start, out=found[MIN])
+    np.maximum.reduceat(x, start, out=found[MAX])
+    found[FIRST], found[LAST] = x.take(start), x.take(gaps.end)
+    if len(gaps.there) == stats.shape[1]:
+        return found
+    stats[:, gaps.there] = found
+    return stats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gaps:
+    """Which samples of some series are there. Second after second it is the same ones.
+
+    there       series that have any
+    places      where those samples are, one series after the other
+    offsets     when they were taken, s into the second
+    owner       which of `there` they are of
+    start, end  (there,): the first and the last of each
+    times       statistics (len(ROWS), series) as far as that tells them
+    """
+
+    there: Places
+    places: Places
+    offsets: Floats
+    owner: Places
+    start: Places
+    end: Places
+    times: Floats
+
+
+@lru_cache(maxsize=KNOWN)
+def _gaps(missing: bytes, times: bytes) -> Gaps:
+    """The gaps of samples (count, series) taken at float64 `times`, of which those are `missing`, a byte each."""
+    offsets = np.frombuffer(times)
+    absent = np.frombuffer(missing, np.bool_).reshape(len(offsets), -1)
+    series, taken = np.nonzero(~absent.T)
+    count = np.bincount(series, minlength=absent.shape[1])
+    there = np.flatnonzero(count)
     n = count[there]
     start = np.cumsum(n) - n
+    stats = np.zeros((len(ROWS), absent.shape[1]))
+    stats[M2:] = np.nan
+    stats[N] = count
+    stats[SUM_T], stats[SUM_TT] = offsets @ ~absent, (offsets * offsets) @ ~absent
     owner = np.repeat(np.arange(len(there)), n)
-    x, time = samples[taken, series], offsets[taken]
-    mean = np.bincount(owner, x) / n
-    gap = x - mean[owner]
-    step = np.zeros_like(x)
-    np.abs(x[1:] - x[:-1], out=step[1:])
-    step[start] = 0
-    sums = [np.bincount(owner, each) for each in (time, time * time, time * x, step, gap * gap)]
-    low, high = np.minimum.reduceat(x, start), np.maximum.reduceat(x, start)
-    stats[:, there] = (n, *sums, mean, low, high, x[start], x[start + n - 1])
-    return stats
+    return Gaps(there, taken * absent.shape[1] + series, offsets[taken], owner, start, start + n - 1, stats)
 
 
 @lru_cache(maxsize=KNOWN)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -14,6 +15,8 @@ from deploy.ready import ReadyFile
 from schemas.settings import KafkaSettings, PipelineSettings, WorkerSettings, load
 
 HELP: Final = "score telemetry: windows, features, detectors, attribution, episodes"
+COLLECT_AFTER: Final = (50_000, 20, 100)
+"""Objects, and collections of the generation before, after which each generation is collected."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +43,8 @@ def _run(kafka: KafkaSettings, worker: WorkerSettings, pipeline: PipelineSetting
     from stream_processors.faust_app import Worker  # noqa: PLC0415
 
     forest.warm_up()
+    # Messages come and go by the thousand and are in no circles; the collector would look at all hosts again and again.
+    gc.set_threshold(*COLLECT_AFTER)
 
     async def main() -> bool:
         stop = asyncio.Event()

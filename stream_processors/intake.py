@@ -1,0 +1,132 @@
+"""Messages in: the Faust application, and batches of its events.
+
+Left to itself, Faust spends more on a message than we do to decode it: four tasks wait for its delivery beside the flow
+being stopped, and a stream takes it through processors and sensors that nobody uses. So what can be delivered at once
+is, and batches are taken from the buffer that the stream would read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import faust
+from faust.transport.drivers import aiokafka
+from mode.supervisors import CrashingSupervisor
+
+from schemas.settings import KafkaSettings, WorkerSettings
+
+DELIVERY: Final = 2
+FETCH_MS: Final = 100
+FETCH_BYTES: Final = 256 << 10
+"""A fetch is answered when so much has come, or after so long: many small ones take more time than what they bring."""
+
+
+class PromptThread(aiokafka.AIOKafkaConsumerThread):
+    """Faust's consumer thread, with fetches of its own size: settings of aiokafka that Faust fixes.
+
+    One fetch at a time is under way to a broker. Partitions of which something waits to be read are left out, and Faust
+    would wait 1.5 s for the others to have a first message: so long nothing else would come where only those are left
+    that seldom have any, as in a backlog.
+    """
+
+    def _create_worker_consumer(self, transport: Any) -> Any:
+        consumer = super()._create_worker_consumer(transport)
+        consumer._fetch_min_bytes, consumer._fetch_max_wait_ms = FETCH_BYTES, FETCH_MS
+        return consumer
+
+
+class PromptConsumer(aiokafka.Consumer):
+    """Faust's consumer, without tasks for what need not be waited for."""
+
+    def _new_consumer_thread(self) -> PromptThread:
+        return PromptThread(self, loop=self.loop, beacon=self.beacon)
+
+    async def wait_first(self, *waits: Any, timeout: Any = None) -> Any:  # noqa: ASYNC109 - as in mode
+        """Wait for the first of `waits`, which are two for each message: its delivery, which itself waits only while
+        the flow is stopped or the buffer is full, and the flow being stopped.
+        """
+        flows = self.app.flow_control.is_active() and not self.suspend_flow.is_set()
+        if len(waits) == DELIVERY and flows and not any(topic.queue.full() for topic in self.app.topics):
+            delivery, stopped = waits
+            stopped.close()
+            return await delivery
+        return await super().wait_first(*waits, timeout=timeout)
+
+    def on_buffer_full(self, tp: Any) -> None:
+        """Keep the partition: a full buffer holds up the next delivery, and goes on as soon as there is room. Faust
+        would look again after a second.
+        """
+
+
+class Transport(aiokafka.Transport):
+    """Faust's transport with that consumer."""
+
+    Consumer: ClassVar[type[PromptConsumer]] = PromptConsumer
+
+
+async def batches(stream: Any, most: int, within_s: float) -> AsyncIterator[list[Any]]:
+    """Events of `stream`, as many as come within `within_s` of the first, `most` at most. To acknowledge them is left
+    to who takes them.
+    """
+    queue = stream.channel.queue
+    heard = stream.app.monitor.stream_inbound_time
+    while True:
+        events = [await queue.get()]
+        if queue.qsize() + len(events) < most:
+            await asyncio.sleep(within_s)
+        while len(events) < most and not queue.empty():
+            events.append(queue.get_nowait())
+        # By this Faust finds partitions that are not worked on.
+        heard |= dict.fromkeys((event.message.tp for event in events), time.monotonic())
+        yield events
+
+
+def application(kafka: KafkaSettings, worker: WorkerSettings) -> faust.App:
+    """The Faust application of a worker."""
+    app = faust.App(
+        worker.group,
+        broker=[f"kafka://{address}" for address in kafka.bootstrap.split(",")],
+        broker_credentials=_credentials(kafka),
+        broker_session_timeout=10.0,
+        broker_heartbeat_interval=1.0,
+        broker_request_timeout=90.0,
+        broker_commit_interval=1.0,
+        consumer_auto_offset_reset="earliest",
+        # Small fetches keep the topics of a host close together when there is a backlog.
+        consumer_max_fetch_size=64 << 10,
+        consumer_group_instance_id=worker.instance,
+        datadir=str(Path(worker.directory)),
+        key_serializer="raw",
+        value_serializer="raw",
+        store="memory://",
+        stream_wait_empty=False,
+        topic_disable_leader=True,
+        topic_allow_declare=False,
+        topic_partitions=kafka.partitions,
+        processing_guarantee="at_least_once",
+        web_enabled=False,
+        agent_supervisor=CrashingSupervisor,
+    )
+    app.transport = Transport(app.conf.broker_consumer, app)
+    return app
+
+
+def _credentials(kafka: KafkaSettings) -> Any:
+    context = (
+        ssl.create_default_context(cafile=kafka.ssl_ca_file or None)
+        if "SSL" in kafka.security_protocol.split("_")
+        else None
+    )
+    if kafka.security_protocol.startswith("SASL"):
+        return faust.SASLCredentials(
+            username=kafka.sasl_username,
+            password=str(kafka.sasl_password),
+            mechanism=kafka.sasl_mechanism,
+            ssl_context=context,
+        )
+    return faust.SSLCredentials(context=context) if context else None

@@ -1,0 +1,138 @@
+"""What a window costs the worker as it runs: from Kafka, through Faust and the pipeline, and its results back to Kafka.
+
+python -m tests.benchmarks.worker [--host NAME] [--hosts N] [--seconds N] [--json]
+
+Telemetry of N hosts of a kind is published as agents do it, each message by itself. The hosts are learnt first, from
+what lies in the topics. Then telemetry comes second by second, and the processor time is taken that the process of the
+worker needs for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from schemas.codec import decode_telemetry, encode
+from schemas.records import Telemetry
+from schemas.topics import TELEMETRY, VERDICTS
+from tests.benchmarks.hosts import HOSTS
+from tests.kafka_fixture import local_kafka
+from tests.streams import PARTITIONS, Service, eventually, make_topics
+
+WARM: Final = 30
+LEARNT: Final = 60
+"""Seconds after which all hosts have their model."""
+
+PRODUCERS: Final = 16
+WAITING: Final = 5_000
+
+
+def measure(kind: str, hosts: int, seconds: int) -> dict[str, float]:
+    """Milliseconds of processor time a window, windows a second of processor time, and how long after the last message
+    all verdicts were told.
+    """
+    telemetry = [[decode_telemetry(each) for each in second] for second in islice(HOSTS[kind](), LEARNT + seconds)]
+    names = [f"bench-{number:05d}" for number in range(hosts)]
+    with tempfile.TemporaryDirectory() as place, ExitStack() as stack:
+        directory = Path(place)
+        kafka = stack.enter_context(local_kafka(directory / "kafka"))
+        make_topics(kafka.bootstrap)
+        environ = {
+            "REVEAL_KAFKA_BOOTSTRAP": kafka.bootstrap,
+            "REVEAL_KAFKA_PARTITIONS": str(PARTITIONS),
+            "REVEAL_WORKER_DIRECTORY": str(directory / "worker"),
+            "REVEAL_PIPELINE_WARMUP_WINDOWS": str(WARM),
+            "REVEAL_PIPELINE_REFIT_WINDOWS": "1000000",
+        }
+        consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "bench"})
+        stack.callback(consumer.close)
+
+        def told() -> int:
+            places = [TopicPartition(VERDICTS, partition) for partition in range(PARTITIONS)]
+            return sum(consumer.get_watermark_offsets(each, timeout=10)[1] for each in places)
+
+        publish(kafka.bootstrap, telemetry[:LEARNT], names)
+        worker = Service("worker", environ, directory / "worker.log")
+        stack.callback(worker.stop)
+        # The first window ends with the third second.
+        eventually(lambda: told() >= hosts * (LEARNT - 2), worker.tail, timeout_s=60 + 2 * hosts)
+        before = processor_s(worker.process.pid)
+        publish(kafka.bootstrap, telemetry[LEARNT:], names, every_s=1.0)
+        began = time.monotonic()
+        eventually(lambda: told() >= hosts * (LEARNT + seconds - 2), worker.tail, timeout_s=60 + hosts, every_s=0.02)
+        behind = time.monotonic() - began
+        used = processor_s(worker.process.pid) - before
+    windows = hosts * seconds
+    return {
+        "hosts": hosts,
+        "windows": windows,
+        "messages": windows * len(telemetry[0]),
+        "ms_a_window": 1e3 * used / windows,
+        "windows_a_processor_s": windows / used,
+        "behind_s": behind,
+    }
+
+
+def publish(
+    bootstrap: str, telemetry: Sequence[Sequence[Telemetry]], names: Sequence[str], every_s: float = 0.0
+) -> None:
+    """Publish these seconds of every host, one second after the other; each takes `every_s`, hosts spread over it."""
+    options = {
+        "bootstrap.servers": bootstrap,
+        "enable.idempotence": True,
+        "compression.type": "zstd",
+        "batch.num.messages": 1,
+    }
+    # One alone would wait for the broker most of the time.
+    producers = [Producer(options) for _ in range(min(PRODUCERS, len(names)))]
+    began = time.monotonic()
+    for number, second in enumerate(telemetry):
+        for place, (name, out) in enumerate(zip(names, cycle(producers), strict=False)):
+            time.sleep(max(0.0, began + every_s * (number + place / len(names)) - time.monotonic()))
+            for batch in second:
+                out.produce(TELEMETRY[batch.subsystem], encode(replace(batch, host=name)), name.encode())
+            out.poll(0)
+            while len(out) > WAITING:
+                out.poll(0.1)
+    assert not any(out.flush(60) for out in producers)
+
+
+def processor_s(process: int) -> float:
+    """Processor time that a process has used so far, s."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--host", choices=HOSTS, default="700")
+    parser.add_argument("--hosts", type=int, default=50)
+    parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    figures = measure(args.host, args.hosts, args.seconds)
+    if args.json:
+        print(json.dumps(figures))
+        return
+    print(
+        "{hosts} hosts, {windows} windows of {messages} messages: {ms_a_window:.3f} ms a window, "
+        "{windows_a_processor_s:.0f} windows a second of processor time, told {behind_s:.2f} s after the last".format(
+            **figures
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
