@@ -23,7 +23,9 @@ READER = "reader"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 
 # Embedded, the caches default to gigabytes and the pools to hundreds of threads. Rows come in batches, so inserts are
-# not to be gathered by the server (async_insert, on by default since 26.2, would also hide their row counts).
+# not to be gathered by the server (async_insert, on by default since 26.2, would also hide their row counts). Old parts
+# are removed soon and one after the other: left to itself it waits for minutes, and then deletes thousands of files with
+# 128 threads, which is a storm on the host that is watched.
 _SERVER = """<clickhouse>
     <users_config>{users}</users_config>
     <max_server_memory_usage>{memory}</max_server_memory_usage>
@@ -37,6 +39,12 @@ _SERVER = """<clickhouse>
     <max_thread_pool_size>256</max_thread_pool_size>
     <max_thread_pool_free_size>16</max_thread_pool_free_size>
     <max_io_thread_pool_size>16</max_io_thread_pool_size>
+    <merge_tree>
+        <cleanup_delay_period>5</cleanup_delay_period>
+        <cleanup_delay_period_random_add>1</cleanup_delay_period_random_add>
+        <max_cleanup_delay_period>5</max_cleanup_delay_period>
+        <concurrent_part_removal_threshold>1000000</concurrent_part_removal_threshold>
+    </merge_tree>
 </clickhouse>
 """
 _USERS = """<clickhouse>
