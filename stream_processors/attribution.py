@@ -17,6 +17,7 @@ from stream_processors.baseline import Baseline
 from stream_processors.causes import causes, fits
 from stream_processors.families import family
 from stream_processors.features import by_metric, feature_table
+from stream_processors.looks import costs
 from stream_processors.moves import Moves, metric_index, moves
 from stream_processors.scaling import CLIP, USUAL
 from stream_processors.seconds import Singles
@@ -65,10 +66,11 @@ class Finding:
 
 
 def stands_out(deviations: Singles) -> bool:
-    """Whether any metric is beyond USUAL. Without one there is nothing to show an operator, however many small
-    deviations add up.
+    """Whether any metric is beyond USUAL, and not only less than usual of what costs time. Without one there is nothing
+    to show an operator, however many small deviations add up.
     """
-    return bool((np.abs(np.nan_to_num(deviations, nan=0.0)) > USUAL).any())
+    beyond = np.abs(np.nan_to_num(deviations, nan=0.0)) > USUAL
+    return bool(beyond.any()) and bool((beyond & ~((deviations < 0) & costs())).any())
 
 
 def only_of(deviations: Singles, subsystems: Collection[str]) -> Singles:

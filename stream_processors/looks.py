@@ -46,6 +46,11 @@ FAULT_WORDS: Final = (
 """Metrics, by the beginning of their names, whose rise is no work. Pressure on storage is not among them: checkpoints
 and data sets press on it.
 """
+COST_UNITS: Final = frozenset({"faults/s", "interrupts/s", "softirqs/s", "switches/s"})
+COST_METRICS: Final = frozenset(
+    {*(f"cpu.perf.{name}" for name in ("context_switches", "major_faults", "migrations", "minor_faults")), "vm.pgfree"}
+)
+"""What a host spends on itself."""
 NOT_FAULTS: Final = frozenset({"gpu.throttled.idle"})
 TRAFFIC_WORDS: Final = ("softnet.time_squeeze", "ip.ecn_ce", "ib.hw.cnp_", "ib.hw.ecn_marked")
 """Of them, those that more traffic alone makes rise: with a change of work they are a part of it."""
@@ -163,6 +168,16 @@ def look(deviations: Singles, shares: Singles) -> Look:
 def speaking() -> NDArray[np.bool_]:
     """Which features (len(feature_table()),) are levels of metrics that speak of faults."""
     return _places().speaking
+
+
+@cache
+def costs() -> NDArray[np.bool_]:
+    """Which features (len(feature_table()),) are of metrics that speak of a fault or of time that is not spent on work,
+    so that less of them is no fault.
+    """
+    metrics = feature_table().metrics
+    mine = [m.unit in COST_UNITS or m.name in COST_METRICS or speaks_of_fault(m) for m in metrics]
+    return np.array(mine)[feature_table().metric_of]
 
 
 @cache

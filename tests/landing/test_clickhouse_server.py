@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from email.message import Message
+from pathlib import Path
 from typing import Any
 
 import clickhouse_connect
@@ -510,6 +511,31 @@ class TestProcess:
         assert ask(server, "SELECT 1").body == b"1\n"
         # Without a bound it would have been 8 GB; what the allocator holds on to, and the library itself, come on top.
         assert server.resident_bytes() < 1_300_000_000
+
+    def test_old_parts_go_soon_and_not_all_at_once(self, clickhouse: ClickHouseProcess, client: Any) -> None:
+        """Thousands of files that 128 threads delete together are a storm on the host that is watched."""
+
+        def threads() -> int:
+            status = Path(f"/proc/{clickhouse.pid}/status").read_text()
+            return int(status.split("Threads:")[1].split()[0])
+
+        client.command("CREATE TABLE parts (n UInt32) ENGINE = MergeTree ORDER BY n SETTINGS old_parts_lifetime = 1")
+        client.command("SYSTEM STOP MERGES parts")
+        for number in range(400):
+            client.insert("parts", [[number]])
+        client.command("SYSTEM START MERGES parts")
+        client.command("OPTIMIZE TABLE parts FINAL")
+        old = "SELECT count() FROM system.parts WHERE database = currentDatabase() AND table = 'parts' AND NOT active"
+        assert client.query(old).first_row[0] >= 400
+        before, most = threads(), 0
+
+        def gone() -> bool:
+            nonlocal most
+            most = max(most, threads())
+            return bool(client.query(old).first_row[0] == 0)
+
+        wait_for(gone, 30)
+        assert most < before + 30
 
     def test_terminate_finishes_inserts_and_restart_keeps_them(self, make_clickhouse: MakeClickHouse) -> None:
         server = make_clickhouse()

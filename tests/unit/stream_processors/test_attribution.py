@@ -127,6 +127,29 @@ def test_the_subsystem_that_is_strange_has_the_largest_share(effects: dict[str, 
     assert stands_out(deviations)
 
 
+@pytest.mark.parametrize(
+    ("metric", "less"),
+    [
+        ("cpu.perf.minor_faults", False),
+        ("cpu.psi.some", False),
+        ("tcp.retrans_segs", False),
+        ("net.rx_bytes", True),
+        ("cpu.time.idle", True),
+        ("cpu.freq.current", True),
+    ],
+)
+def test_less_of_what_costs_is_nothing_to_show(metric: str, less: bool) -> None:
+    table = feature_table()
+    place = next(i for i, f in enumerate(table.features) if (f.metric.name, f.kind) == (metric, "level"))
+    deviations = np.full(len(table), np.nan, np.float32)
+    deviations[place] = 9.0
+    assert stands_out(deviations)
+    deviations[place] = -9.0
+    assert stands_out(deviations) == less
+    deviations[table.slices["storage"].start] = 5.0
+    assert stands_out(deviations)
+
+
 def test_contributions_lead_back_to_the_metrics_that_were_moved() -> None:
     _, _, deviations, strangeness = judged(CPU_HOG)
     shares = contributions(deviations, baseline(), strangeness)
