@@ -24,8 +24,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 
 # Embedded, the caches default to gigabytes and the pools to hundreds of threads. Rows come in batches, so inserts are
 # not to be gathered by the server (async_insert, on by default since 26.2, would also hide their row counts). Old parts
-# are removed soon and one after the other: left to itself it waits for minutes, and then deletes thousands of files with
-# 128 threads, which is a storm on the host that is watched.
+# are removed soon and one after the other: left to itself the engine waits for minutes, and then deletes thousands of
+# files with 128 threads, which is a storm on the host that is watched.
 _SERVER = """<clickhouse>
     <users_config>{users}</users_config>
     <max_server_memory_usage>{memory}</max_server_memory_usage>
