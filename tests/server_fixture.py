@@ -80,6 +80,8 @@ _REPLICA: Final = """
         <replica><host>127.0.0.1</host><port>{first}</port></replica>
         <replica><host>127.0.0.1</host><port>{second}</port></replica>
     </shard></{cluster}></remote_servers>
+    <!-- How often a replica that lost its session tries again: a minute, left to itself. -->
+    <merge_tree><zookeeper_session_expiration_check_period>2</zookeeper_session_expiration_check_period></merge_tree>
     <zookeeper><node><host>{keeper_host}</host><port>{keeper_port}</port></node></zookeeper>
     <distributed_ddl><path>/clickhouse/reveal-{first}-{second}/ddl</path></distributed_ddl>
 """
