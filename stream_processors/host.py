@@ -36,8 +36,8 @@ followed.
 """
 FORMER_SESSIONS: Final = 4
 PROGRESS_EVERY: Final = 5
-LASTS: Final = "Closed because it lasts: it is learnt as the new normal"
 """Windows, at most, that are worked out again after a crash."""
+LASTS: Final = "Closed because it lasts: it is learnt as the new normal"
 
 
 @dataclass(frozen=True, slots=True)
