@@ -69,8 +69,7 @@ def stands_out(deviations: Singles) -> bool:
     """Whether any metric is beyond USUAL, and not only less than usual of what costs time. Without one there is nothing
     to show an operator, however many small deviations add up.
     """
-    beyond = np.abs(np.nan_to_num(deviations, nan=0.0)) > USUAL
-    return bool(beyond.any()) and bool((beyond & ~((deviations < 0) & costs())).any())
+    return bool(((deviations > USUAL) | (deviations < -USUAL) & ~costs()).any())
 
 
 def only_of(deviations: Singles, subsystems: Collection[str]) -> Singles:

@@ -46,16 +46,16 @@ FAULT_WORDS: Final = (
 """Metrics, by the beginning of their names, whose rise is no work. Pressure on storage is not among them: checkpoints
 and data sets press on it.
 """
-COST_UNITS: Final = frozenset({"faults/s", "interrupts/s", "softirqs/s", "switches/s"})
-COST_METRICS: Final = frozenset(
-    {*(f"cpu.perf.{name}" for name in ("context_switches", "major_faults", "migrations", "minor_faults")), "vm.pgfree"}
-)
-"""What a host spends on itself."""
 NOT_FAULTS: Final = frozenset({"gpu.throttled.idle"})
 TRAFFIC_WORDS: Final = ("softnet.time_squeeze", "ip.ecn_ce", "ib.hw.cnp_", "ib.hw.ecn_marked")
 """Of them, those that more traffic alone makes rise: with a change of work they are a part of it."""
 LOAD_WORDS: Final = (*TRAFFIC_WORDS, "cpu.psi.", "cpu.run_delay")
 """Those that more work makes rise. A fault of its own would be one at first; what lasts is what the new work does."""
+COST_UNITS: Final = frozenset({"faults/s", "interrupts/s", "softirqs/s", "switches/s"})
+COST_METRICS: Final = frozenset(
+    {*(f"cpu.perf.{name}" for name in ("context_switches", "major_faults", "migrations", "minor_faults")), "vm.pgfree"}
+)
+"""What a host spends on itself."""
 
 
 def speaks_of_fault(metric: Metric) -> bool:
@@ -182,14 +182,13 @@ def costs() -> NDArray[np.bool_]:
 
 @cache
 def _rare() -> NDArray[np.intp]:
-    table = feature_table()
-    rare = [f.metric.unit in RARE_UNITS or f.metric.name in RARE_METRICS - DISCARDS for f in table.features]
-    return np.flatnonzero(rare)
+    rare = [m.unit in RARE_UNITS or m.name in RARE_METRICS - DISCARDS for m in feature_table().metrics]
+    return np.flatnonzero(np.array(rare)[feature_table().metric_of])
 
 
 def one_matters(deviations: Singles) -> bool:
     """Whether something is strange of which a single event matters, such as an error of memory."""
-    return bool((np.abs(np.nan_to_num(deviations[_rare()], nan=0.0)) > USUAL).any())
+    return bool((np.abs(deviations.take(_rare())) > USUAL).any())
 
 
 def only_words(deviations: Singles, rest: Singles | None = None) -> Singles:
