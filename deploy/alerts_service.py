@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import random
-import signal
-import threading
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -15,6 +13,7 @@ from typing import Any
 from deploy import logs
 from deploy.alerts import give_feedback
 from deploy.ready import ReadyFile
+from deploy.signals import stop_event
 from pages.server import Server
 from schemas.settings import AlertsSettings, KafkaSettings, load
 from sinks.alerts.channels.base import Surroundings
@@ -36,9 +35,7 @@ def serve(environ: Mapping[str, str], file: Mapping[str, Any]) -> int:
     for each in (kafka, settings):
         LOG.info("%s", each.describe())
     routing = read_routing(Path(settings.routing) if settings.routing else None)
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop = stop_event()
     links = Links(str(settings.feedback_secret), settings.feedback_url)
     ready = ReadyFile(environ)
     station = Station(kafka, settings, beat=ready.beat)

@@ -25,12 +25,11 @@ def run(args: argparse.Namespace) -> int:
     Status 1 when the database and this program's migrations do not fit, or Kafka refuses the sink.
     """
     import logging  # noqa: PLC0415
-    import signal  # noqa: PLC0415
     import sys  # noqa: PLC0415
-    import threading  # noqa: PLC0415
 
     from deploy import logs  # noqa: PLC0415
     from deploy.ready import ReadyFile  # noqa: PLC0415
+    from deploy.signals import stop_event  # noqa: PLC0415
     from pages.server import Server  # noqa: PLC0415
     from schemas.settings import ClickHouseSettings, KafkaSettings, WarehouseSettings, load  # noqa: PLC0415
     from sinks.warehouse.consumer import Sink, SinkError  # noqa: PLC0415
@@ -50,9 +49,7 @@ def run(args: argparse.Namespace) -> int:
     settings = load(WarehouseSettings, args.environ, args.file)
     for each in (kafka, clickhouse, settings):
         log.info("%s", each.describe())
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop = stop_event()
     store = Store(clickhouse)
     with ExitStack() as closing:
         closing.callback(store.close)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -230,3 +231,19 @@ def test_what_must_not_stop_a_worker(new_kafka: NewKafka, start: Start) -> None:
     log = worker.log.read_text()
     assert [log.count(f"state {key.encode()!r} in {MODELS} cannot be read") for key in keys] == [1, 1, 1, 0]
     assert f"the stored state of {host} cannot be used" in log
+
+
+@pytest.mark.parametrize("fate", [signal.SIGKILL, signal.SIGSTOP])
+def test_stops_within_seconds_although_kafka_is_gone(new_kafka: NewKafka, start: Start, fate: signal.Signals) -> None:
+    kafka = new_kafka()
+    make_topics(kafka.bootstrap)
+    batches = list(run(hosts(0, 1), SECONDS, FAULT))
+    worker = start(kafka)
+    publish(kafka.bootstrap, batches[: len(batches) // 2])
+    eventually(lambda: told(kafka), "verdicts")
+    publish(kafka.bootstrap, batches[len(batches) // 2 :])
+    assert kafka.pid is not None
+    os.kill(kafka.pid, fate)
+    began = time.monotonic()
+    assert worker.stop() == 0, worker.tail()
+    assert time.monotonic() - began < 15

@@ -36,7 +36,8 @@ from schemas.topics import ALERTS, ANOMALIES, DELIVERIES, FEEDBACK
 from sinks.warehouse.store import Store, StoreError
 from tests import alertmanager
 from tests.clickhouse_fixture import ClickHouseProcess
-from tests.streams import PARTITIONS, wait_for
+from tests.kafka_fixture import NewKafka
+from tests.streams import PARTITIONS, make_topics, wait_for
 from tests.unit.sinks.alerts.simulated import SECOND, episode
 
 pytestmark = pytest.mark.stack
@@ -531,3 +532,24 @@ def test_one_works_and_hands_over_and_one_that_was_taken_for_dead_writes_nothing
     bench.send(bench.now(last))
     wait_for(lambda: bench.receiver.last(last) == "firing", lambda: bench.log("alerts-1"))
     assert [alert["state"] for alert in bench.receiver.alerts[other]] == ["firing"]
+
+
+@pytest.mark.parametrize("fate", [signal.SIGKILL, signal.SIGSTOP])
+def test_stops_within_seconds_although_kafka_is_gone(new_kafka: NewKafka, tmp_path: Path, fate: signal.Signals) -> None:
+    broker = new_kafka()
+    make_topics(broker.bootstrap)
+    bench = Bench(broker, tmp_path)
+    try:
+        service = bench.start()
+        bench.wait_owner()
+        bench.send(*(bench.now(bench.host(number)) for number in range(20)))
+        wait_for(lambda: bool(bench.receiver.alerts), bench.log)
+        # What became of the deliveries is still to be stored.
+        assert broker.pid is not None
+        os.kill(broker.pid, fate)
+        began = time.monotonic()
+        service.terminate()
+        assert service.wait(60) == 0
+        assert time.monotonic() - began < 15
+    finally:
+        bench.close()
