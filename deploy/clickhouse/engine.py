@@ -9,6 +9,7 @@ passwords inside the engine (the HTTP interface checks them).
 import fcntl
 import os
 import re
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 # Embedded, the caches default to gigabytes and the pools to hundreds of threads. Rows come in batches, so inserts are
 # not to be gathered by the server (async_insert, on by default since 26.2, would also hide their row counts). Old parts
 # are removed soon and one after the other: left to itself the engine waits for minutes, and then deletes thousands of
-# files with 128 threads, which is a storm on the host that is watched.
+# files with 128 threads, which is a storm on the host that is watched. The end of the disk is left free: a part whose
+# writing meets it is taken for written, and can then not be read.
 _SERVER = """<clickhouse>
     <users_config>{users}</users_config>
     <max_server_memory_usage>{memory}</max_server_memory_usage>
@@ -45,8 +47,12 @@ _SERVER = """<clickhouse>
         <max_cleanup_delay_period>5</max_cleanup_delay_period>
         <concurrent_part_removal_threshold>1000000</concurrent_part_removal_threshold>
     </merge_tree>
+    <storage_configuration><disks><default>
+        <keep_free_space_bytes>{free}</keep_free_space_bytes>
+    </default></disks></storage_configuration>
 </clickhouse>
 """
+_KEEP_FREE = 1 << 30
 _USERS = """<clickhouse>
     <profiles><default>
         <async_insert>0</async_insert>
@@ -242,7 +248,8 @@ class Engine:
         _refuse_if_owned(directory / "data")
         users, server = directory / "users.xml", directory / "engine.xml"
         users.write_text(_USERS.format(memory=memory_bytes * 4 // 5, spill=memory_bytes // 4))
-        server.write_text(_SERVER.format(users=users, memory=memory_bytes + (350 << 20)))
+        free = min(_KEEP_FREE, shutil.disk_usage(directory).total // 20)
+        server.write_text(_SERVER.format(users=users, memory=memory_bytes + (350 << 20), free=free))
         # The import itself opens an engine and reads a config.xml of the working directory.
         os.chdir(directory)
         from chdb import _chdb  # noqa: PLC0415  # loading it takes half a second and 270 MB
