@@ -6,7 +6,6 @@ import logging
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Final
@@ -30,25 +29,35 @@ def stop_flag() -> Callable[[], bool]:
 
 
 def stop_event() -> threading.Event:
-    """From now on SIGTERM and SIGINT set the event. Call it in the main thread, for a service that loses nothing by
-    SIGKILL: one that has not ended STOP_S after the signal is ended, with status 0. Clients of Kafka can wait without
-    end for a broker that is gone (https://github.com/confluentinc/librdkafka/issues/3740).
-    """
+    """From now on SIGTERM and SIGINT set the event, and `end_soon`. Call it in the main thread."""
     stop = threading.Event()
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
 
-    def end() -> None:
+    def wait() -> None:
         while os.read(read_end, 1)[0] not in SIGNALS:
             pass
+        end_soon()
         stop.set()
-        time.sleep(STOP_S)
-        LOG.warning("not done within %.0f s of being told to stop: what was not confirmed will be done again", STOP_S)
-        os._exit(0)
 
     for number in SIGNALS:
         signal.signal(number, lambda *_: None)
     # Handlers of Python wait for the main thread to come back from the client's code; this does not.
     signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-    threading.Thread(target=end, name="stop", daemon=True).start()
+    threading.Thread(target=wait, name="signals", daemon=True).start()
     return stop
+
+
+def end_soon() -> None:
+    """This process, which was told to stop and loses nothing by SIGKILL, ends in STOP_S at the latest, with status 0.
+    Clients of Kafka can wait without end for a broker that is gone
+    (https://github.com/confluentinc/librdkafka/issues/3740).
+    """
+    timer = threading.Timer(STOP_S, _end)
+    timer.daemon = True
+    timer.start()
+
+
+def _end() -> None:
+    LOG.warning("not done within %.0f s of being told to stop: what was not confirmed will be done again", STOP_S)
+    os._exit(0)

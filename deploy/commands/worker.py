@@ -7,11 +7,11 @@ import asyncio
 import gc
 import logging
 import os
-import signal
 from typing import Final
 
 from deploy import logs
 from deploy.ready import ReadyFile
+from deploy.signals import SIGNALS, end_soon
 from schemas.settings import KafkaSettings, PipelineSettings, WorkerSettings, load
 
 HELP: Final = "score telemetry: windows, features, detectors, attribution, episodes"
@@ -49,8 +49,13 @@ def _run(kafka: KafkaSettings, worker: WorkerSettings, pipeline: PipelineSetting
     async def main() -> bool:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
+
+        def told() -> None:
+            end_soon()
+            stop.set()
+
+        for number in SIGNALS:
+            loop.add_signal_handler(number, told)
         return await Worker(kafka, worker, pipeline).run(stop, ready.beat)
 
     return 0 if uvloop.run(main()) else 1

@@ -246,4 +246,4 @@ def test_stops_within_seconds_although_kafka_is_gone(new_kafka: NewKafka, start:
     os.kill(kafka.pid, fate)
     began = time.monotonic()
     assert worker.stop() == 0, worker.tail()
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 30

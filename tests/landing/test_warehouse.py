@@ -630,7 +630,7 @@ def test_stops_within_seconds_although_kafka_is_gone(
         os.kill(broker.pid, fate)
         began = time.monotonic()
         assert terminate(sink) == 0
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 30
     finally:
         bench.close()
 
