@@ -16,7 +16,7 @@ from stream_processors.amounts import settled
 from stream_processors.baseline import Baseline
 from stream_processors.causes import causes, fits
 from stream_processors.families import family
-from stream_processors.features import by_metric, feature_table
+from stream_processors.features import by_metric, feature_table, minima
 from stream_processors.looks import costs
 from stream_processors.moves import Moves, metric_index, moves
 from stream_processors.scaling import CLIP, USUAL
@@ -66,10 +66,10 @@ class Finding:
 
 
 def stands_out(deviations: Singles) -> bool:
-    """Whether any metric is beyond USUAL, and not only less than usual of what costs time. Without one there is nothing
-    to show an operator, however many small deviations add up.
+    """Whether any metric is beyond USUAL, and not only less than usual of what costs time, or a least that is less low.
+    Without one there is nothing to show an operator, however many small deviations add up.
     """
-    return bool(((deviations > USUAL) | (deviations < -USUAL) & ~costs()).any())
+    return bool(((deviations > USUAL) & ~minima() | (deviations < -USUAL) & ~costs()).any())
 
 
 def only_of(deviations: Singles, subsystems: Collection[str]) -> Singles:

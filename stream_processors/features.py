@@ -301,6 +301,15 @@ def trends() -> NDArray[np.intp]:
     return np.flatnonzero(feature_table().preference == FEATURES.index("trend"))
 
 
+@cache
+def minima() -> NDArray[np.bool_]:
+    """Which features (len(feature_table()),) are the least that there was in a window. A rise of one says that work
+    keeps other time with the samples, as when steps of training are no multiple of 100 ms; where there is more of
+    something, its level says so.
+    """
+    return np.asarray(feature_table().preference == FEATURES.index("minimum"))
+
+
 def smallest_scales(matrix: Singles) -> Floats:
     """Smallest scale of each feature (len(feature_table()),) on a host with these rows (n, len(feature_table())):
     what is of no interest depends on how much memory there is.

@@ -71,7 +71,9 @@ class Learner:
     kept       versions that the topic holds
     pinned     the version that is to be kept, and nothing else; None if the host learns on
     due        the fit under way
-    drift      how far features (len(feature_table()),) have drifted from the model, in its scales; None if none has
+    drift      how far features (len(feature_table()),) have drifted from the model, in its scales; None if none has.
+               While a change of work is learnt, and after one that went again until there are rows enough to tell, it
+               is what it was before
     shift      by how much levels of amounts lie elsewhere beyond that, float32 (len(feature_table()),)
     anew       whether the work has changed, so that the next model is to be of what came since; until then the model in
                use stays
@@ -92,7 +94,7 @@ class Learner:
         self.anew = False
         self.drift: Singles | None = None
         self.shift: Singles | None = None
-        self._drifted = False
+        self._drifted = self._held = False
         self._fitter = fitter
         # Hosts that came at the same time must not all be fitted at the same time.
         spread = zlib.crc32(name.encode())
@@ -143,7 +145,7 @@ class Learner:
         """The work has changed: learn from what comes, and use the present model until there is another."""
         if self.pinned is None:
             self.rows, self.learnt, self.due, self.anew = {}, 0, None, True
-            self.drift, self._drifted = None, False
+            self._held, self._drifted = self.drift is not None, False
 
     def go_back(self) -> None:
         """The work is what it was. Rows of the time between are not of it."""
@@ -198,6 +200,7 @@ class Learner:
         # A version skips a number rather than take the slot of the one in use.
         self.kept = (*([self.baseline.version] if self.baseline is not None else []), baseline.version)
         self.baseline, self.version, self.anew, self.shift = baseline, due.version, False, None
+        self._stay()
         self._follow(second)
         return [_described(baseline, self.name, due.rows)]
 
@@ -213,7 +216,7 @@ class Learner:
                 raise ValueError(f"version {pinned} is asked for, and version {baseline.version} sent along")
             self.baseline, self.due, self.anew, self.shift = baseline, None, False, None
         self.pinned = pinned
-        self.drift, self._drifted = None, False
+        self._stay()
 
     def restart(self, second: int) -> None:
         """Time goes on from `second`: a fit that is due after it is taken up at once."""
@@ -224,8 +227,9 @@ class Learner:
         """Forget what was normal. A pinned version is forgotten with it: what cannot be used is not kept."""
         self.rows = {}
         self.kept = ()
-        self.anew = self._drifted = False
-        self.baseline = self.due = self.pinned = self.drift = self.shift = None
+        self.anew = False
+        self.baseline = self.due = self.pinned = self.shift = None
+        self._stay()
         self.learnt = self.calm_windows = self.since_fit = 0
 
     def state(self) -> dict[str, Any]:
@@ -245,11 +249,15 @@ class Learner:
         }
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What of it is arrays."""
-        if self.shift is None:
-            return {}
-        places = np.flatnonzero(self.shift)
-        return {"shift": self.shift[places], "shifted": places.astype(np.int16)}
+        """What of it is arrays; drift where the rows do not tell it."""
+        told: dict[str, NDArray[Any]] = {}
+        if self.shift is not None:
+            places = np.flatnonzero(self.shift)
+            told |= {"shift": self.shift[places], "shifted": places.astype(np.int16)}
+        if self._held and self.drift is not None:
+            places = np.flatnonzero(self.drift)
+            told |= {"drift": self.drift[places], "drifted": places.astype(np.int16)}
+        return told
 
     def restore(self, by_slot: Mapping[str, StateRecord], state: Mapping[str, Any]) -> None:
         """Take up what `state` says, with the rows and the model among `by_slot`. Raises IndexError, KeyError,
@@ -269,7 +277,9 @@ class Learner:
                 raise ValueError(f"version {using} is in use, and version {self.baseline.version} in its place")
             self.kept = tuple(state.get("kept", (using,)))
             self.pinned, self.anew = state.get("pinned"), bool(state.get("anew", False))
-            self.shift = _shift(by_slot["progress"].arrays)
+            arrays = by_slot["progress"].arrays
+            self.shift, self.drift = _sparse(arrays, "shift", "shifted"), _sparse(arrays, "drift", "drifted")
+            self._held = self.drift is not None
             if state["next_start"] is not None:
                 self._follow(int(state["next_start"]) - 1)
         if state.get("due") is not None:
@@ -292,7 +302,7 @@ class Learner:
 
         second  of the window; rows that start after it are of windows that are judged again
         """
-        self.drift, self._drifted = None, False
+        self._drifted = False
         if self.baseline is None or self.anew or self.pinned is not None:
             return
         rows = sorted((row for row in self.rows.values() if row.start <= second), key=lambda each: each.start)
@@ -307,6 +317,11 @@ class Learner:
         self._drifted = bool(drifted[~np.isnan(moved)].mean() > DRIFTED)
         # What speaks of a fault does not become normal because it grows slowly; amounts are followed closer.
         self.drift = np.where(drifted & ~speaking() & ~amount_levels(), moved, np.float32(0)).astype(np.float32)
+        self._held = False
+
+    def _stay(self) -> None:
+        """The host is where the model in use has it, as far as is known."""
+        self.drift, self._drifted, self._held = None, False, False
 
     def _ask(self, adopt: int) -> None:
         rows = tuple(sorted(self.rows.values(), key=lambda each: each.start))
@@ -327,12 +342,12 @@ def _spread(rows: Sequence[Row], apart: int) -> list[Row]:
     return chosen[::-1]
 
 
-def _shift(arrays: Mapping[str, NDArray[Any]]) -> Singles | None:
-    if "shift" not in arrays:
+def _sparse(arrays: Mapping[str, NDArray[Any]], values: str, places: str) -> Singles | None:
+    if values not in arrays:
         return None
-    shift = np.zeros(len(feature_table()), np.float32)
-    shift[arrays["shifted"]] = arrays["shift"]
-    return shift
+    whole = np.zeros(len(feature_table()), np.float32)
+    whole[arrays[places]] = arrays[values]
+    return whole
 
 
 def _described(baseline: Baseline, host: str, rows: Sequence[Row]) -> StateRecord:

@@ -242,11 +242,19 @@ class Regimes:
         return self.back >= BACK
 
     def may_begin(self, seen: Look, windows: int) -> bool:
-        """Whether an anomalous window that is no change may turn out to be the beginning of one, since it is one of
-        the first that share samples with what was before; a whole window is so many `windows` long.
+        """Whether an anomalous window that is no change may turn out to be the beginning of one, or of a phase that is
+        known, since it is one of the first that share samples with what was before; a whole window is so many `windows`
+        long.
         """
-        self.edge = self.edge + 1 if seen.may_trade else 0
+        self.edge = self.edge + 1 if seen.may_trade or self._may_come_back(seen) else 0
         return 0 < self.edge < windows
+
+    def _may_come_back(self, seen: Look) -> bool:
+        """Whether what moves so far moves the same way in a phase that comes and goes."""
+        if seen.words or not seen.shape.any():
+            return False
+        known = (phase for phase in self.phases if phase.times >= self.phase_times)
+        return any(_contained(seen.shape, phase.shape) >= ALIKE for phase in known)
 
     def strange(self, seen: Look) -> None:
         """An anomalous window that is no change."""

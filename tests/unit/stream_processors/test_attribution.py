@@ -150,6 +150,17 @@ def test_less_of_what_costs_is_nothing_to_show(metric: str, less: bool) -> None:
     assert stands_out(deviations)
 
 
+@pytest.mark.parametrize(("kind", "more"), [("minimum", False), ("maximum", True), ("level", True), ("trend", True)])
+def test_a_least_that_is_less_low_is_nothing_to_show(kind: str, more: bool) -> None:
+    table = feature_table()
+    place = next(i for i, f in enumerate(table.features) if (f.metric.name, f.kind) == ("net.tx_packets", kind))
+    deviations = np.full(len(table), np.nan, np.float32)
+    deviations[place] = 9.0
+    assert stands_out(deviations) == more
+    deviations[place] = -9.0
+    assert stands_out(deviations)
+
+
 def test_contributions_lead_back_to_the_metrics_that_were_moved() -> None:
     _, _, deviations, strangeness = judged(CPU_HOG)
     shares = contributions(deviations, baseline(), strangeness)

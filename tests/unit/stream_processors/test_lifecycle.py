@@ -347,6 +347,27 @@ def test_a_worker_that_takes_over_knows_the_drift() -> None:
         assert {v.window_start_ns: v for v in verdicts(results)} == wanted, second
 
 
+def test_how_far_a_host_had_drifted_is_known_while_a_change_is_learnt_and_after_it_went_again() -> None:
+    batches = list(steadily(range(420), 2.0))
+    pipeline = Pipeline(PipelineSettings())
+    results = feed(pipeline, batches[: 4 * 360])
+    learner = pipeline.hosts["a"].learner
+    drift = learner.drift
+    assert drift is not None
+    learner.begin_anew()
+    results += feed(pipeline, batches[4 * 360 : 4 * 390])
+    assert learner.learnt > 20
+    other = Pipeline(PipelineSettings())
+    assert other.restore("a", stored(results).values()) is None
+    learner.go_back()
+    feed(pipeline, batches[4 * 390 :])
+    for each in (learner, other.hosts["a"].learner):
+        assert each.drift is not None
+        np.testing.assert_array_equal(each.drift, drift)
+    learner.relearn()
+    assert learner.drift is None
+
+
 def test_where_a_host_was_for_a_moment_is_not_where_it_is() -> None:
     """A burst in the last seconds of the warm-up, in which every second is learnt, and a pause after it."""
     settings = PipelineSettings()

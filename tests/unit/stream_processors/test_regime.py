@@ -267,6 +267,20 @@ def test_nothing_opens_while_a_window_shares_samples_with_what_was_before_a_phas
     assert regimes.may_begin(beginning, 3)
 
 
+def test_nothing_opens_while_a_phase_that_is_known_may_begin() -> None:
+    regimes, whole = Regimes(2), looks(1)
+    part, other = replace(whole, shape=np.where(np.arange(len(whole.shape)) % 2, whole.shape, np.float32(0))), looks(2)
+    for second in (100, 200):
+        assert not regimes.may_begin(part, 3)
+        regimes.strange(whole)
+        regimes.closed(second)
+    assert not regimes.may_begin(other, 3)
+    assert [regimes.may_begin(part, 3) for _ in range(4)] == [True, True, False, False]
+    regimes.edge = 0
+    assert not regimes.may_begin(replace(part, words=("tcp.retrans_segs",)), 3)
+    assert not regimes.may_begin(replace(part, shape=-part.shape), 3)
+
+
 def test_another_job_with_as_much_memory_is_a_change_until_all_looks_as_before() -> None:
     regimes = Regimes(2)
     same = looks(1)
