@@ -1,10 +1,11 @@
 """What a window costs the worker as it runs: from Kafka, through Faust and the pipeline, and its results back to Kafka.
 
-python -m tests.benchmarks.worker [--host NAME] [--hosts N] [--seconds N] [--json]
+python -m tests.benchmarks.worker [--host NAME] [--hosts N] [--seconds N] [--bare] [--json]
 
 Telemetry of N hosts of a kind is published as agents do it, each message by itself. The hosts are learnt first, from
 what lies in the topics. Then telemetry comes second by second, and the processor time is taken that the process of the
-worker needs for it.
+worker needs for it, and its main thread. With --bare an application of Faust that only counts reads the same messages
+at the same time.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from schemas.codec import decode_telemetry, encode
 from schemas.records import Telemetry
 from schemas.topics import TELEMETRY, VERDICTS
+from tests.benchmarks import bare
 from tests.benchmarks.hosts import HOSTS
 from tests.kafka_fixture import local_kafka
 from tests.streams import PARTITIONS, Service, eventually, make_topics
@@ -38,9 +40,10 @@ PRODUCERS: Final = 16
 WAITING: Final = 5_000
 
 
-def measure(kind: str, hosts: int, seconds: int) -> dict[str, float]:
+def measure(kind: str, hosts: int, seconds: int, beside: bool = False) -> dict[str, float]:
     """Milliseconds of processor time a window, windows a second of processor time, and how long after the last message
-    all verdicts were told.
+    all verdicts were told. With `beside` also the milliseconds a message of bare Faust: in real time
+    beside the worker, and before that as fast as messages are published.
     """
     telemetry = [[decode_telemetry(each) for each in second] for second in islice(HOSTS[kind](), LEARNT + seconds)]
     names = [f"bench-{number:05d}" for number in range(hosts)]
@@ -62,26 +65,43 @@ def measure(kind: str, hosts: int, seconds: int) -> dict[str, float]:
             places = [TopicPartition(VERDICTS, partition) for partition in range(PARTITIONS)]
             return sum(consumer.get_watermark_offsets(each, timeout=10)[1] for each in places)
 
+        def read(learnt: int) -> None:
+            count = hosts * learnt * len(telemetry[0])
+            eventually(lambda: bare.acknowledged(kafka.bootstrap) >= count, "bare Faust read", timeout_s=60 + hosts)
+
+        others = [stack.enter_context(bare.running(kafka.bootstrap, directory / "bare"))] if beside else []
+        started = [*map(processor_s, others)]
         publish(kafka.bootstrap, telemetry[:LEARNT], names)
+        if beside:
+            read(LEARNT)
         worker = Service("worker", environ, directory / "worker.log")
         stack.callback(worker.stop)
         # The first window ends with the third second.
         eventually(lambda: told() >= hosts * (LEARNT - 2), worker.tail, timeout_s=60 + 2 * hosts)
-        before = processor_s(worker.process.pid)
+        processes = [worker.process.pid, *others]
+        before = [*map(processor_s, processes), processor_s(worker.process.pid, worker.process.pid)]
         publish(kafka.bootstrap, telemetry[LEARNT:], names, every_s=1.0)
         began = time.monotonic()
         eventually(lambda: told() >= hosts * (LEARNT + seconds - 2), worker.tail, timeout_s=60 + hosts, every_s=0.02)
         behind = time.monotonic() - began
-        used = processor_s(worker.process.pid) - before
-    windows = hosts * seconds
-    return {
+        if beside:
+            read(len(telemetry))
+        after = [*map(processor_s, processes), processor_s(worker.process.pid, worker.process.pid)]
+    used, *counting, main_s = (late - early for late, early in zip(after, before, strict=True))
+    windows, messages = hosts * seconds, hosts * seconds * len(telemetry[0])
+    figures = {
         "hosts": hosts,
         "windows": windows,
-        "messages": windows * len(telemetry[0]),
+        "messages": messages,
         "ms_a_window": 1e3 * used / windows,
+        "main_ms_a_window": 1e3 * main_s / windows,
         "windows_a_processor_s": windows / used,
         "behind_s": behind,
     }
+    if counting:
+        figures["bare_ms_a_message"] = 1e3 * counting[0] / messages
+        figures["bare_fast_ms_a_message"] = 1e3 * (before[1] - started[0]) / (hosts * LEARNT * len(telemetry[0]))
+    return figures
 
 
 def publish(
@@ -108,9 +128,10 @@ def publish(
     assert not any(out.flush(60) for out in producers)
 
 
-def processor_s(process: int) -> float:
-    """Processor time that a process has used so far, s."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+def processor_s(process: int, thread: int | None = None) -> float:
+    """Processor time that a process, or one of its threads, has used so far, s."""
+    place = f"/proc/{process}/stat" if thread is None else f"/proc/{process}/task/{thread}/stat"
+    fields = Path(place).read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
@@ -120,18 +141,23 @@ def main() -> None:
     parser.add_argument("--host", choices=HOSTS, default="700")
     parser.add_argument("--hosts", type=int, default=50)
     parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--bare", action="store_true", help="measure bare Faust beside the worker")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    figures = measure(args.host, args.hosts, args.seconds)
+    figures = measure(args.host, args.hosts, args.seconds, args.bare)
     if args.json:
         print(json.dumps(figures))
         return
     print(
         "{hosts} hosts, {windows} windows of {messages} messages: {ms_a_window:.3f} ms a window, "
-        "{windows_a_processor_s:.0f} windows a second of processor time, told {behind_s:.2f} s after the last".format(
-            **figures
-        )
+        "{main_ms_a_window:.3f} of it the main thread, {windows_a_processor_s:.0f} windows a second of processor time, "
+        "told {behind_s:.2f} s after the last".format(**figures)
     )
+    if args.bare:
+        print(
+            "bare Faust: {bare_ms_a_message:.3f} ms a message beside it, {bare_fast_ms_a_message:.3f} ms "
+            "as fast as messages are published".format(**figures)
+        )
 
 
 if __name__ == "__main__":
