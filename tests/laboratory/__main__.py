@@ -19,7 +19,7 @@ from deploy.stack.errors import StackError
 from schemas.settings import SettingsError
 from sinks.warehouse.store import StoreError
 from tests.laboratory.judge import judged, quiet, result
-from tests.laboratory.needs import NeedsError, provide
+from tests.laboratory.needs import NeedsError, provide, read_in
 from tests.laboratory.report import show, show_faults
 from tests.laboratory.session import Session
 from tests.laboratory.table import FAULTS
@@ -60,6 +60,7 @@ def _run(args: argparse.Namespace, environ: Mapping[str, str], console: Console)
     provide(console.print)
     trials, spans = [], []
     with Session(args.directory, environ, console) as session:
+        read_in()
         session.warm_up()
         if args.quiet_minutes:
             spans.append(session.be_quiet(60 * args.quiet_minutes))
@@ -68,7 +69,7 @@ def _run(args: argparse.Namespace, environ: Mapping[str, str], console: Console)
             trials.append(session.act(FAULTS[name], args.seconds))
         session.recover()
         episodes = session.episodes()
-    outcomes, calm = judged(trials, episodes), quiet(spans, episodes)
+    outcomes, calm = judged(trials, episodes), quiet(spans, episodes, trials)
     show(console, outcomes, calm)
     if args.json is not None:
         args.json.write_text(json.dumps(result(outcomes, calm), indent=1) + "\n", "utf-8")

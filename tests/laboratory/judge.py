@@ -123,11 +123,14 @@ def judged(trials: Iterable[Trial], episodes: Sequence[Episode]) -> list[Outcome
 
 
 def _of(trial: Trial, episodes: Sequence[Episode]) -> Episode | None:
+    return min((each for each in episodes if _belongs(each, trial)), key=lambda each: each.opened, default=None)
+
+
+def _belongs(episode: Episode, trial: Trial) -> bool:
+    """Whether it started while the fault ran."""
     if trial.onset is None or trial.ended is None:
-        return None
-    onset, ended = trial.onset, trial.ended
-    mine = [each for each in episodes if onset - MARGIN_S <= each.start <= ended and each.opened >= onset]
-    return min(mine, key=lambda each: each.opened, default=None)
+        return False
+    return trial.onset - MARGIN_S <= episode.start <= trial.ended and episode.opened >= trial.onset
 
 
 def _before(trial: Trial, episodes: Sequence[Episode]) -> Episode | None:
@@ -136,9 +139,12 @@ def _before(trial: Trial, episodes: Sequence[Episode]) -> Episode | None:
     return next((e for e in episodes if e.opened < onset and (e.closed is None or e.closed >= onset)), None)
 
 
-def quiet(spans: Sequence[tuple[float, float]], episodes: Sequence[Episode]) -> Quiet:
-    """Of the `spans` without a fault, (begin, end), s since 1970-01-01 UTC."""
-    false = sum(any(begin <= each.start < end for begin, end in spans) for each in episodes)
+def quiet(spans: Sequence[tuple[float, float]], episodes: Sequence[Episode], trials: Sequence[Trial] = ()) -> Quiet:
+    """Of the `spans` without a fault, (begin, end), s since 1970-01-01 UTC; what belongs to one of the `trials`, which
+    may be dated before its onset, is not false.
+    """
+    others = [each for each in episodes if not any(_belongs(each, trial) for trial in trials)]
+    false = sum(any(begin <= each.start < end for begin, end in spans) for each in others)
     return Quiet(sum(end - begin for begin, end in spans) / HOUR_S, false)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Final
 
 PROGRAMS: Final[Mapping[str, str]] = {
@@ -42,6 +43,15 @@ def provide(
         packages = missing(which)
     if packages:
         raise NeedsError(f"the fault laboratory needs {', '.join(packages)}: install these packages")
+
+
+def read_in(which: Callable[[str], str | None] = shutil.which) -> None:
+    """Reads the programs, so that a fault does not begin with a burst of reads of what it is acted out with."""
+    for program in PROGRAMS:
+        if (path := which(program)) is not None:
+            # Running it brings its libraries; it reads of itself what it runs.
+            subprocess.run([path, "--version"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+            Path(path).read_bytes()
 
 
 def _apt(packages: list[str]) -> int:

@@ -84,6 +84,14 @@ def test_quiet_counts_what_began_in_it() -> None:
     assert quiet([], episodes).row() == {"hours": 0.0, "false_episodes": 0}
 
 
+def test_what_belongs_to_a_fault_is_not_false_although_it_is_dated_before_its_onset() -> None:
+    until_then = [(ONSET - 200, ONSET)]
+    dated, before = episode(ONSET - 0.25, ONSET + 1.75), episode(ONSET - 0.25, ONSET - 0.1)
+    assert quiet(until_then, [dated, before], [HOG, SKIPPED]).false_episodes == 1
+    assert quiet(until_then, [dated], [HOG, SKIPPED]).false_episodes == 0
+    assert quiet(until_then, [dated], [SKIPPED]).false_episodes == 1
+
+
 def test_summary_counts_a_missed_fault_as_wrong_and_leaves_out_a_skipped_one() -> None:
     right = Outcome(HOG, episode(ONSET, ONSET + 2))
     misnamed = Outcome(LOSS, episode(ONSET + 60, ONSET + 66, subsystem="network"))

@@ -65,6 +65,7 @@ def acted(monkeypatch: pytest.MonkeyPatch) -> Acted:
     session = Acted()
     monkeypatch.setattr(command, "Session", session)
     monkeypatch.setattr(command, "provide", lambda say: None)
+    monkeypatch.setattr(command, "read_in", lambda: None)
     return session
 
 

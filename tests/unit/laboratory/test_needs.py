@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.laboratory.needs import NeedsError, missing, provide
+from tests.laboratory.needs import NeedsError, missing, provide, read_in
 
 
 class Machine:
@@ -55,3 +57,11 @@ def test_packages_are_named_where_they_cannot_be_installed() -> None:
 
 def test_a_package_is_named_once() -> None:
     assert missing(lambda _: None) == ["fio", "iproute2", "stress-ng", "util-linux"]
+
+
+def test_programs_are_run_and_read_before_faults_are_acted_out(tmp_path: Path) -> None:
+    program = tmp_path / "stress-ng"
+    program.write_text(f"#!/bin/sh\necho $* >> {tmp_path}/called\nexit 1\n")
+    program.chmod(0o755)
+    read_in(lambda name: str(program) if name == "stress-ng" else None)
+    assert (tmp_path / "called").read_text() == "--version\n"
