@@ -76,7 +76,7 @@ class Timeline:
 
     def __init__(self, seed: int, number: int, timing: Timing | None = None) -> None:
         self._rng = np.random.default_rng([seed, number, 0x0B])
-        self._timing = timing or _timing()
+        self._timing = timing or usual_timing()
         self._segments: list[Segment] = []
         self._starts: list[float] = []
         # The first job has been running for a while: a fleet is not switched on at one moment.
@@ -182,7 +182,8 @@ def duty(turns: Doubles, step: float, low: float, high: float) -> Doubles:
 
 
 @cache
-def _timing() -> Timing:
+def usual_timing() -> Timing:
+    """Of jobs for which none is given."""
     table = read_toml("jobs")["timing"]
     return Timing(**_fixed(table))
 

@@ -1,8 +1,9 @@
 """How well faults are found on simulated twins at their work: jobs that start and end, checkpoints, evaluations.
 
-python -m tests.benchmarks.fleet_faults [--profile P]... [--hosts N] [--minutes M] [--rate R] [--seed S] [--json]
+    python -m tests.benchmarks.fleet_faults [--profile P]... [--hosts N] [--minutes M] [--rate R] [--seed S] [--steady]
 
-Of two twins one has random faults, the other none; the episodes of the other are false, and told by what its job did.
+With --steady one job lasts, with its checkpoints and evaluations. Of two twins one has random faults, the other none;
+the episodes of the other are false, and told by what its job did.
 Faults begin when the host is known. One that comes while an episode is open is found if that episode takes it up: it is
 `joined`. All times are simulated, so figures do not depend on the machine.
 """
@@ -12,12 +13,12 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Final
 
-from producers.fleet.jobs import Timeline
+from producers.fleet.jobs import Timeline, usual_timing
 from producers.fleet.schedule import DEFAULT_START_S, Injection, Schedule, make_hosts
 from producers.fleet.simulation import Fleet
 from schemas.records import Episode, Verdict
@@ -120,11 +121,14 @@ class Figures:
         }
 
 
-def measure(profile: str, hosts: int, minutes: float, rate: float, seed: int) -> Figures:
-    """Simulate `hosts` of `profile`, of which every other one has `rate` faults an hour; with 0 all are healthy."""
+def measure(profile: str, hosts: int, minutes: float, rate: float, seed: int, *, steady: bool = False) -> Figures:
+    """Simulate `hosts` of `profile`, of which every other one has `rate` faults an hour; with 0 all are healthy. When
+    `steady`, the first job outlasts the simulation.
+    """
     members = make_hosts([(profile, hosts)])
     schedule = Schedule(members, seed, rate)
-    fleet = Fleet(members, schedule, seed=seed, start_ns=START * NANO)
+    timing = replace(usual_timing(), job_minutes=(2 * minutes, 3 * minutes)) if steady else None
+    fleet = Fleet(members, schedule, seed=seed, start_ns=START * NANO, timing=timing)
     pipeline = Pipeline(PipelineSettings())
     names = {host.name: host.number for host in members}
     told: dict[int, dict[str, Told]] = {host.number: {} for host in members}
@@ -162,11 +166,6 @@ def matter(timeline: Timeline, second: float) -> str:
     return MATTERS.get(near[-1].change, "job start") if near else "none"
 
 
-def measure_all(profiles: Sequence[str], hosts: int, minutes: float, rate: float, seed: int) -> dict[str, object]:
-    """Summaries by profile."""
-    return {profile: measure(profile, hosts, minutes, rate, seed).summary() for profile in profiles}
-
-
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -175,11 +174,15 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--rate", type=float, default=20.0, help="faults an hour on every other host, or 0")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--steady", action="store_true", help="one job that lasts")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     if args.hosts < 2 or args.hosts % 2:
         parser.error("--hosts must be even: twins come in pairs")
-    found = measure_all(args.profile or PROFILES, args.hosts, args.minutes, args.rate, args.seed)
+    found = {
+        profile: measure(profile, args.hosts, args.minutes, args.rate, args.seed, steady=args.steady).summary()
+        for profile in args.profile or PROFILES
+    }
     if args.json:
         print(json.dumps(found))
         return
