@@ -20,6 +20,7 @@ from stream_processors.fitting import Fit, Fitter
 from stream_processors.looks import speaking
 from stream_processors.rows import Row, feature_matrix
 from stream_processors.seconds import Singles
+from stream_processors.shapes import packed, unpacked
 
 MODEL_SLOTS: Final = 2
 """The model in use and the one before it stay in the topic."""
@@ -252,11 +253,9 @@ class Learner:
         """What of it is arrays; drift where the rows do not tell it."""
         told: dict[str, NDArray[Any]] = {}
         if self.shift is not None:
-            places = np.flatnonzero(self.shift)
-            told |= {"shift": self.shift[places], "shifted": places.astype(np.int16)}
+            told |= packed(self.shift, "shift", "shifted")
         if self._held and self.drift is not None:
-            places = np.flatnonzero(self.drift)
-            told |= {"drift": self.drift[places], "drifted": places.astype(np.int16)}
+            told |= packed(self.drift, "drift", "drifted")
         return told
 
     def restore(self, by_slot: Mapping[str, StateRecord], state: Mapping[str, Any]) -> None:
@@ -277,8 +276,9 @@ class Learner:
                 raise ValueError(f"version {using} is in use, and version {self.baseline.version} in its place")
             self.kept = tuple(state.get("kept", (using,)))
             self.pinned, self.anew = state.get("pinned"), bool(state.get("anew", False))
-            arrays = by_slot["progress"].arrays
-            self.shift, self.drift = _sparse(arrays, "shift", "shifted"), _sparse(arrays, "drift", "drifted")
+            arrays, count = by_slot["progress"].arrays, len(feature_table())
+            self.shift = unpacked(count, arrays, "shift", "shifted") if "shift" in arrays else None
+            self.drift = unpacked(count, arrays, "drift", "drifted") if "drift" in arrays else None
             self._held = self.drift is not None
             if state["next_start"] is not None:
                 self._follow(int(state["next_start"]) - 1)
@@ -340,14 +340,6 @@ def _spread(rows: Sequence[Row], apart: int) -> list[Row]:
         if not chosen or chosen[-1].start - row.start >= apart:
             chosen.append(row)
     return chosen[::-1]
-
-
-def _sparse(arrays: Mapping[str, NDArray[Any]], values: str, places: str) -> Singles | None:
-    if values not in arrays:
-        return None
-    whole = np.zeros(len(feature_table()), np.float32)
-    whole[arrays[places]] = arrays[values]
-    return whole
 
 
 def _described(baseline: Baseline, host: str, rows: Sequence[Row]) -> StateRecord:

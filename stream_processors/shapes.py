@@ -18,16 +18,16 @@ def likest(shape: Singles, others: Sequence[Singles], least: float) -> int | Non
     return best if best is not None and alike[best] >= least else None
 
 
-def packed(shape: Singles, values: str, metrics: str) -> dict[str, NDArray[Any]]:
+def packed(shape: Singles, values: str, places: str) -> dict[str, NDArray[Any]]:
     """What is not 0 of `shape`, and where that is, as arrays of these names."""
     there = np.flatnonzero(shape)
-    return {values: shape[there], metrics: there.astype(np.int16)}
+    return {values: shape[there], places: there.astype(np.int16)}
 
 
-def unpacked(count: int, arrays: Mapping[str, NDArray[Any]], values: str, metrics: str) -> Singles:
+def unpacked(count: int, arrays: Mapping[str, NDArray[Any]], values: str, places: str) -> Singles:
     """The shape (count,) that `packed` told. Raises IndexError, KeyError or ValueError."""
     shape = np.zeros(count, np.float32)
-    shape[arrays[metrics]] = arrays[values]
+    shape[arrays[places]] = arrays[values]
     return shape
 
 
