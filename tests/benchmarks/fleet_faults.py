@@ -1,6 +1,7 @@
 """How well faults are found on simulated twins at their work: jobs that start and end, checkpoints, evaluations.
 
-    python -m tests.benchmarks.fleet_faults [--profile P]... [--hosts N] [--minutes M] [--rate R] [--seed S] [--steady]
+    python -m tests.benchmarks.fleet_faults [--profile P]... [--hosts N] [--minutes M] [--rate R] [--seed S]
+                                            [--steady] [--json]
 
 With --steady one job lasts, with its checkpoints and evaluations. Of two twins one has random faults, the other none;
 the episodes of the other are false, and told by what its job did.
