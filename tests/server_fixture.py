@@ -80,8 +80,13 @@ _REPLICA: Final = """
         <replica><host>127.0.0.1</host><port>{first}</port></replica>
         <replica><host>127.0.0.1</host><port>{second}</port></replica>
     </shard></{cluster}></remote_servers>
-    <!-- How often a replica that lost its session tries again: a minute, left to itself. -->
-    <merge_tree><zookeeper_session_expiration_check_period>2</zookeeper_session_expiration_check_period></merge_tree>
+    <!-- How often a replica that lost its session tries again: a minute, left to itself. And a replica that is killed
+         between a part and its entry in Keeper starts read-only where such parts are more than half of a table, which
+         they are at once in a table of one batch. -->
+    <merge_tree>
+        <zookeeper_session_expiration_check_period>2</zookeeper_session_expiration_check_period>
+        <replicated_max_ratio_of_wrong_parts>1</replicated_max_ratio_of_wrong_parts>
+    </merge_tree>
     <zookeeper><node><host>{keeper_host}</host><port>{keeper_port}</port></node></zookeeper>
     <distributed_ddl><path>/clickhouse/reveal-{first}-{second}/ddl</path></distributed_ddl>
 """
