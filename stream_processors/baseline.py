@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import log10
 from typing import Any, Final
 
@@ -21,7 +21,6 @@ from stream_processors.detectors import DETECTORS, VOTERS
 from stream_processors.ensemble import Ensemble
 from stream_processors.features import feature_table, smallest_scales
 from stream_processors.packing import Packed
-from stream_processors.panel import Panel
 from stream_processors.pruning import prune
 from stream_processors.rows import Names, Place, Row, feature_matrix, packed, unpacked
 from stream_processors.scaling import location_and_scale, standardise
@@ -61,7 +60,6 @@ class Baseline:
     chance         share of ordinary windows that a detector votes against
     blocks         by subsystem
     levels         by (subsystem, dimension)
-    panel          the ensembles of all blocks
     """
 
     version: int
@@ -71,14 +69,6 @@ class Baseline:
     chance: float
     blocks: Mapping[str, Block]
     levels: Mapping[Place, Levels]
-    panel: Panel = field(init=False)
-
-    def __post_init__(self) -> None:
-        blocks = self.blocks.values()
-        panel = Panel.of([block.ensemble for block in blocks], [block.kept for block in blocks])
-        shared = [Block(block.kept, ensemble) for block, ensemble in zip(blocks, panel.ensembles, strict=True)]
-        object.__setattr__(self, "panel", panel)
-        object.__setattr__(self, "blocks", dict(zip(self.blocks, shared, strict=True)))
 
     @classmethod
     def fit(cls, rows: list[Row], version: int, settings: PipelineSettings) -> Baseline:
@@ -153,9 +143,10 @@ class Baseline:
         """
         told: dict[str, list[tuple[float, float, float]]] = {detector: [] for detector in DETECTORS}
         strangeness: dict[str, float] = {}
-        for (name, block), (scores, fused) in zip(self.blocks.items(), self.panel.judge(deviations), strict=True):
+        for name, block in self.blocks.items():
+            scores, (*tails, fused) = block.ensemble.judge_window(deviations, block.kept)
             strangeness[name] = -log10(fused)
-            for detector, (score, tail) in scores.items():
+            for detector, score, tail in zip(DETECTORS, scores, tails, strict=True):
                 told[detector].append((tail, score, block.ensemble.calibrations[detector].threshold))
         verdicts: list[DetectorScore] = []
         for detector, each in told.items():
@@ -195,7 +186,7 @@ class Baseline:
             prefix = f"ensemble {name} "
             mine = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
             ensemble = Ensemble.restore(mine, manifest["chance"] / len(manifest["blocks"]))
-            blocks[name] = Block(np.asarray(arrays[f"kept {name}"], dtype=np.int16), ensemble)
+            blocks[name] = Block(arrays[f"kept {name}"].astype(np.int16), ensemble)
         levels: dict[Place, Levels] = {}
         for key, names in manifest["instances"].items():
             subsystem, _, dimension = key.partition(" ")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp, log, sqrt
+from math import log, sqrt
 from typing import Any, Final
 
 import numpy as np
@@ -77,17 +77,8 @@ class Calibration:
         threshold = _at(ordered, 1 - chance) if chance >= share else start + scale * _quantile(chance / share, shape)
         return cls(ordered, threshold, start, share, scale, shape)
 
-    def tail_probability(self, score: float) -> float:
-        """Chance of `score` or more, from SMALLEST to 1."""
-        if score > self.start:
-            excess = (score - self.start) / self.scale
-            tail = exp(-excess) if self.shape == 0 else (1 + self.shape * excess) ** (-1 / self.shape)
-            return max(self.share * tail, SMALLEST)
-        above = len(self.scores) - int(self.scores.searchsorted(score, side="left"))
-        return max(self.share, (above + 0.5) / (len(self.scores) + 1))
-
     def tail_probabilities(self, scores: Floats) -> Floats:
-        """The same of many scores (n,)."""
+        """Chances of these `scores` (n,) or more, from SMALLEST to 1."""
         above = len(self.scores) - np.searchsorted(self.scores, scores, side="left")
         body = np.maximum(self.share, (above + 0.5) / (len(self.scores) + 1))
         excess = np.maximum(scores - self.start, 0.0) / self.scale

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.catalogue import SUBSYSTEMS, Metric
+from stream_processors.compiled import compiled
 from stream_processors.seconds import (
     M2,
     MAX,
@@ -37,6 +38,7 @@ Singles = NDArray[np.float32]
 
 FEATURES: Final = ("level", "maximum", "variability", "roughness", "trend", "minimum")
 # The order in which pruning prefers them: a level explains itself, a minimum hardly ever says more than the others.
+# `describe` has it, too.
 
 FLOORS: Final[Mapping[str, float]] = {
     "%": 5.0,
@@ -260,39 +262,36 @@ def feature_table() -> FeatureTable:
 
 
 def window_features(stats: Statistics) -> Singles:
-    """Features (len(feature_table()),) of the merged statistics of a window; NaN for what is absent.
-
-    level: mean; variability: standard deviation; trend: least-squares slope per second; roughness: mean absolute step
-    between neighbouring samples.
-    """
+    """Features (len(feature_table()),) of the merged statistics of a window; NaN for what is absent."""
     features = np.full(len(feature_table()), np.nan, dtype=np.float32)
-    described = describe(stats.values)
-    features[_places(stats.lineup)] = np.concatenate([described[kind] for kind in FEATURES], dtype=np.float32)
+    features[_places(stats.lineup)] = describe(stats.values)
     return features
 
 
 @lru_cache(maxsize=64)
 def _places(lineup: Lineup) -> NDArray[np.intp]:
-    """Positions of the features of these series, kind after kind."""
-    return feature_table().places.take(lineup.columns, axis=1).ravel()
+    """Positions of the features of these series, (len(FEATURES), series)."""
+    return feature_table().places.take(lineup.columns, axis=1)
 
 
-def describe(values: Floats) -> dict[str, Floats]:
-    """By kind of FEATURES, the features (series,) of the statistics (len(ROWS), series) of a window; see
-    `window_features`.
+@compiled("float64[:,::1](float64[:,::1])")
+def describe(values: Floats) -> Floats:
+    """Features (len(FEATURES), series) of the statistics (len(ROWS), series) of a window.
+
+    level: mean; variability: standard deviation; trend: least-squares slope per second; roughness: mean absolute step
+    between neighbouring samples.
     """
-    n = values[N]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        spread = n * values[SUM_TT] - values[SUM_T] * values[SUM_T]
-        trend = np.where(spread > 1e-9, (n * values[SUM_TX] - values[SUM_T] * n * values[MEAN]) / spread, np.nan)
-        return {
-            "level": values[MEAN],
-            "maximum": values[MAX],
-            "variability": np.where(n > 1, np.sqrt(values[M2] / n), np.nan),
-            "roughness": np.where(n > 1, values[ROUGH] / (n - 1), np.nan),
-            "trend": trend,
-            "minimum": values[MIN],
-        }
+    features = np.empty((6, values.shape[1]))
+    for place in range(values.shape[1]):
+        n, sum_t, mean = values[N, place], values[SUM_T, place], values[MEAN, place]
+        apart = n * values[SUM_TT, place] - sum_t * sum_t
+        features[0, place] = mean
+        features[1, place] = values[MAX, place]
+        features[2, place] = np.sqrt(values[M2, place] / n) if n > 1 else np.nan
+        features[3, place] = values[ROUGH, place] / (n - 1) if n > 1 else np.nan
+        features[4, place] = (n * values[SUM_TX, place] - sum_t * n * mean) / apart if apart > 1e-9 else np.nan
+        features[5, place] = values[MIN, place]
+    return features
 
 
 @cache

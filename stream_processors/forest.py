@@ -7,15 +7,16 @@ ICDM 2008); equal to -IsolationForest.score_samples.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Singles = NDArray[np.float32]
 Floats = NDArray[np.float64]
+Small = TypeVar("Small", bound=np.unsignedinteger[Any])
 
 MOST_SAMPLES: Final = 128
 CHUNK: Final = 2048
@@ -26,20 +27,20 @@ class FlatForest:
     """Trees of a forest, node after node. The right child of a node comes after the left one, and a leaf is its own
     child, so that all trees can be walked for as many steps as the deepest has.
 
-    feature   uint8 or uint16 (nodes,): feature that splits
+    feature   uint8 (nodes,): feature that splits
     value     float32 (nodes,): go left if x <= value; infinite in a leaf
-    step      uint8 or uint16 (nodes,): from a node to its left child, 0 in a leaf
-    length    uint8 or uint16 (nodes,): where in `lengths` the path length of a node stands, as if it were a leaf
+    step      uint8 (nodes,): from a node to its left child, 0 in a leaf
+    length    uint16 (nodes,): where in `lengths` the path length of a node stands, as if it were a leaf
     lengths   float64: path lengths that occur
     roots     uint16 (trees,)
     depth     longest path
     norm      c(samples)
     """
 
-    feature: NDArray[Any]
+    feature: NDArray[np.uint8]
     value: Singles
-    step: NDArray[Any]
-    length: NDArray[Any]
+    step: NDArray[np.uint8]
+    length: NDArray[np.uint16]
     lengths: Floats
     roots: NDArray[np.uint16]
     depth: int
@@ -79,7 +80,7 @@ class FlatForest:
             "forest.feature": self.feature,
             "forest.value": self.value,
             "forest.step": self.step,
-            "forest.length": self.length,
+            "forest.length": self.length.astype(np.min_scalar_type(len(self.lengths) - 1)),
             "forest.lengths": self.lengths,
             "forest.roots": self.roots,
             "forest.constants": np.array([self.depth, self.norm]),
@@ -88,76 +89,17 @@ class FlatForest:
     @classmethod
     def restore(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
         """The forest that `arrays` came from."""
-        names = ("feature", "value", "step", "length", "lengths", "roots")
-        feature, value, step, length, lengths, roots = (arrays[f"forest.{name}"] for name in names)
         depth, norm = arrays["forest.constants"].tolist()
-        return cls(feature, value, step, length, lengths, roots, int(depth), norm)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Grove:
-    """Forests side by side: one row of each is scored while all trees are walked together.
-
-    forests  each a part of the arrays here
-    roots    (trees,); feature, value, step, length and lengths are as in FlatForest
-    first    (trees,): where the row of a tree's forest begins among the rows of all
-    table    (trees,): where its forest's lengths begin
-    starts   (forests,): first tree
-    scale    (forests,): what makes of a sum of path lengths the logarithm of a score
-    depth    longest path
-    """
-
-    forests: tuple[FlatForest, ...]
-    feature: NDArray[Any]
-    value: Singles
-    step: NDArray[Any]
-    length: NDArray[Any]
-    lengths: Floats
-    roots: NDArray[np.intp]
-    first: NDArray[np.intp]
-    table: NDArray[np.intp]
-    starts: NDArray[np.intp]
-    scale: Floats
-    depth: int
-
-    @classmethod
-    def of(cls, forests: Sequence[FlatForest], widths: Sequence[int]) -> Self:
-        """From forests whose rows have so many features."""
-        trees = [len(forest.roots) for forest in forests]
-        nodes = _starts([len(forest.value) for forest in forests])
-        tables = _starts([len(forest.lengths) for forest in forests])
-        feature, value, step, length, lengths = (
-            np.concatenate([getattr(forest, name) for forest in forests])
-            for name in ("feature", "value", "step", "length", "lengths")
-        )
-        parts = [slice(start, start + len(forest.value)) for start, forest in zip(nodes, forests, strict=True)]
-        own = [
-            replace(forest, feature=feature[part], value=value[part], step=step[part], length=length[part])
-            for forest, part in zip(forests, parts, strict=True)
-        ]
         return cls(
-            forests=tuple(own),
-            feature=feature,
-            value=value,
-            step=step,
-            length=length,
-            lengths=lengths,
-            roots=np.concatenate([forest.roots + start for forest, start in zip(forests, nodes, strict=True)]),
-            first=np.repeat(_starts(widths), trees),
-            table=np.repeat(tables, trees),
-            starts=_starts(trees),
-            scale=np.array([-1 / (count * forest.norm) for count, forest in zip(trees, forests, strict=True)]),
-            depth=max(forest.depth for forest in forests),
+            feature=arrays["forest.feature"].astype(np.uint8),
+            value=arrays["forest.value"].astype(np.float32),
+            step=arrays["forest.step"].astype(np.uint8),
+            length=arrays["forest.length"].astype(np.uint16),
+            lengths=arrays["forest.lengths"].astype(np.float64),
+            roots=arrays["forest.roots"].astype(np.uint16),
+            depth=int(depth),
+            norm=norm,
         )
-
-    def scores(self, row: Singles) -> Floats:
-        """Scores (forests,) of the rows of all forests, one after the other in `row`."""
-        node = self.roots
-        for _ in range(self.depth):
-            right = row.take(self.feature.take(node) + self.first) > self.value.take(node)
-            node = node + self.step.take(node) + right
-        lengths = self.lengths.take(self.length.take(node) + self.table)
-        return np.asarray(np.exp2(np.add.reduceat(lengths, self.starts) * self.scale))
 
 
 def _starts(sizes: Sequence[int]) -> NDArray[np.intp]:
@@ -211,12 +153,12 @@ def flatten(forest: Any, samples: int) -> FlatForest:
         depth = max(depth, int(tree.max_depth))
     lengths, positions = np.unique(np.concatenate(paths), return_inverse=True)
     return FlatForest(
-        feature=_small(np.concatenate(features)),
+        feature=_small(np.concatenate(features), np.uint8),
         value=np.concatenate(values).astype(np.float32),
-        step=_small(np.concatenate(steps)),
-        length=_small(positions),
+        step=_small(np.concatenate(steps), np.uint8),
+        length=_small(positions, np.uint16),
         lengths=lengths,
-        roots=_starts([len(each) for each in values]).astype(np.uint16),
+        roots=_small(_starts([len(each) for each in values]), np.uint16),
         depth=depth,
         norm=_norm(samples),
     )
@@ -232,11 +174,10 @@ def _in_pairs(left: NDArray[Any], right: NDArray[Any]) -> tuple[list[int], NDArr
     return order, np.array(steps)
 
 
-def _small(numbers: NDArray[Any]) -> NDArray[Any]:
-    """The same in 8 or 16 bits. Raises ValueError if they need more."""
-    kind = np.min_scalar_type(int(numbers.max()))
-    if kind.itemsize > 2:
-        raise ValueError(f"the forest has a number that needs more than 16 bits: {numbers.max()}")
+def _small(numbers: NDArray[np.intp], kind: type[Small]) -> NDArray[Small]:
+    """The same in fewer bits. Raises ValueError if they need more."""
+    if numbers.max() > np.iinfo(kind).max:
+        raise ValueError(f"the forest has a number that does not fit {kind.__name__}: {numbers.max()}")
     return numbers.astype(kind)
 
 

@@ -2,8 +2,7 @@
 
 A metric with several instances is first summarised over them (mean, maximum, spread), sample by sample. Each summary
 is then a series of samples, and of a series the statistics of ROWS are kept, which merge: the statistics of three
-seconds are those of their samples together. What numpy costs a call is most of the work, so samples wait until those of
-the other subsystems are there, and all are reduced in one go.
+seconds are those of their samples together.
 """
 
 from __future__ import annotations
@@ -11,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from itertools import accumulate
-from math import isnan
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +18,7 @@ from numpy.typing import NDArray
 from schemas.catalogue import SUBSYSTEMS, Metric, subsystem_metrics
 from schemas.matrices import KNOWN, Columns, Matrices
 from schemas.records import Telemetry
+from stream_processors.compiled import compiled
 from stream_processors.retransmits import needed
 
 Floats = NDArray[np.float64]
@@ -30,8 +28,6 @@ Places = NDArray[np.intp]
 SUMMARIES: Final = ("mean", "maximum", "spread")
 ROWS: Final = ("n", "sum_t", "sum_tt", "sum_tx", "rough", "m2", "mean", "min", "max", "first", "last")
 N, SUM_T, SUM_TT, SUM_TX, ROUGH, M2, MEAN, MIN, MAX, FIRST, LAST = range(len(ROWS))
-ADDED: Final = slice(N, MEAN)
-"""Those that are sums: parts add up, but for what their distance adds."""
 SECOND_NS: Final = 1_000_000_000
 
 
@@ -104,86 +100,34 @@ class Plan:
 
     columns  of the message
     lineup   series that it fills
-    metrics  (series,): which of its metrics
-    summary  (series,): which of SUMMARIES
+    places   (len(SUMMARIES), metrics): which of them each summary of each of its metrics is; -1 for none
     levels   by dimension, without host
     """
 
     columns: Columns
     lineup: Lineup
-    metrics: Places
-    summary: Places
+    places: Places
     levels: Mapping[str, Level]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sweep:
-    """How messages of several plans, side by side, are reduced.
-
-    wide      channels (instances, metrics) of metrics that have as many instances, more than one
-    flat      channels of the other metrics, those first that have a spread, although over nothing
-    spreads   how many those are
-    order     (series,): where they are among the flat channels, the means, maxima and spreads of each in `wide`, and
-              the spreads of the flat ones
-    lineup    of all
-    series    those of each message
-    channels  those of each message
-    """
-
-    wide: tuple[Places, ...]
-    flat: Places
-    spreads: int
-    order: Places
-    lineup: Lineup
-    series: tuple[slice, ...]
-    channels: tuple[slice, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Samples:
-    """Samples of one second, float32 `cells` (count, channels); the first `into_ns` after it begins."""
-
-    cells: Singles
-    into_ns: int
-    period_ns: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Reduced:
-    """What is kept of samples.
-
-    stats   statistics
-    filled  share of the second's expected samples that hold any value, 0 to 1
-    means   mean of every channel, float32 (channels,), NaN where absent
-    """
-
-    stats: Statistics
-    filled: float
-    means: Singles
-
-
-@dataclass(slots=True, eq=False)
 class Second:
     """One second of one subsystem.
 
     second     seconds since 1970-01-01 UTC
     instances  names by dimension
-    plan       what the channels of the samples are
-    samples    or what is kept of them: Samples are reduced when somebody asks, alone or by `reduce_together`
+    plan       what its channels are
+    stats      statistics of its series
+    filled     share of the expected samples that hold any value, 0 to 1
+    means      mean of every channel, float32 (channels,), NaN where absent
     """
 
     second: int
     instances: Mapping[str, tuple[str, ...]]
     plan: Plan
-    samples: Samples | Reduced
-
-    @property
-    def reduced(self) -> Reduced:
-        """What is kept of the samples."""
-        if isinstance(self.samples, Samples):
-            reduce_together([self])
-        assert isinstance(self.samples, Reduced)
-        return self.samples
+    stats: Statistics
+    filled: float
+    means: Singles
 
     @property
     def dimensions(self) -> tuple[str, ...]:
@@ -194,7 +138,7 @@ class Second:
         """Mean of every instance in the second, float32 (metrics of the dimension, instances), NaN where absent."""
         level = self.plan.levels[dimension]
         found = np.full((level.metrics, level.channels.shape[1]), np.nan, dtype=np.float32)
-        found[level.rows] = self.reduced.means[level.channels]
+        found[level.rows] = self.means[level.channels]
         return found
 
 
@@ -222,166 +166,136 @@ def _plan(subsystem: str, columns: Columns) -> Plan:
     order = layout(subsystem)
     position = {name: place for place, name in enumerate(columns.names)}
     lineup: list[int] = []
-    metrics: list[int] = []
-    summary: list[int] = []
+    places = np.full((len(SUMMARIES), len(columns.names)), -1, np.intp)
     levels: dict[str, Level] = {}
     for group in order.groups:
         rows = [row for row, metric in enumerate(group.metrics) if metric.name in position]
         there = [position[group.metrics[row].name] for row in rows]
         for number in range(1 if group.dimension == "host" else len(SUMMARIES)):
+            places[number, there] = len(lineup) + np.arange(len(rows))
             lineup += [order.first + group.start + number * len(group.metrics) + row for row in rows]
-            metrics += there
-            summary += [number] * len(there)
         if rows and group.dimension != "host":
             channels = np.stack([np.arange(columns.widths[place]) + columns.starts[place] for place in there])
             levels[group.dimension] = Level(len(group.metrics), np.array(rows), channels)
-    lines = Lineup(np.array(lineup, np.intp))
-    return Plan(columns, lines, np.array(metrics, np.intp), np.array(summary, np.intp), levels)
+    return Plan(columns, Lineup(np.array(lineup, np.intp)), places, levels)
 
 
-@lru_cache(maxsize=KNOWN)
-def _sweep(plans: tuple[Plan, ...]) -> Sweep:
-    """The sweep over messages of these plans."""
-    widths = np.concatenate([plan.columns.widths for plan in plans])
-    first = np.cumsum(widths) - widths
-    metrics = _parts([len(plan.columns.widths) for plan in plans])
-    spread = np.zeros(len(widths), np.bool_)
-    for part, plan in zip(metrics, plans, strict=True):
-        spread[part.start + plan.metrics[plan.summary == SUMMARIES.index("spread")]] = True
-    alone = [np.flatnonzero((widths == 1) & spread), np.flatnonzero((widths == 1) & ~spread)]
-    flat = np.concatenate(alone)
-    # Where the mean, the maximum and the spread of each metric are.
-    places = np.zeros((len(SUMMARIES), len(widths)), np.intp)
-    places[:, flat] = np.arange(len(flat))
-    end = len(flat)
-    wide: list[Places] = []
-    for width in np.unique(widths[widths > 1]):
-        alike = np.flatnonzero(widths == width)
-        wide.append(first[alike] + np.arange(width)[:, None])
-        places[:, alike] = end + np.arange(len(SUMMARIES) * len(alike)).reshape(len(SUMMARIES), -1)
-        end += len(SUMMARIES) * len(alike)
-    places[SUMMARIES.index("spread"), alone[0]] = end + np.arange(len(alone[0]))
-    order = [places[plan.summary, part.start + plan.metrics] for part, plan in zip(metrics, plans, strict=True)]
-    return Sweep(
-        wide=tuple(wide),
-        flat=first[flat],
-        spreads=len(alone[0]),
-        order=np.concatenate(order),
-        lineup=plans[0].lineup if len(plans) == 1 else _lineup(tuple(plan.lineup for plan in plans)),
-        series=_parts([len(plan.metrics) for plan in plans]),
-        channels=_parts([int(plan.columns.widths.sum()) for plan in plans]),
-    )
+@compiled("void(float64[::1], float64[::1], float64[:,::1], int64)")
+def _describe(samples: Floats, offsets: Floats, stats: Floats, place: int) -> None:
+    """Statistics of samples (count,), NaN where absent, taken at `offsets` (count,), s into the second: those of the
+    series at `place` of `stats` (len(ROWS), series).
+    """
+    there, first, last = 0, 0, 0
+    total = sum_t = sum_tt = sum_tx = rough = squares = 0.0
+    low, high = np.inf, -np.inf
+    for sample in range(len(samples)):
+        value, offset = samples[sample], offsets[sample]
+        if np.isnan(value):
+            continue
+        total += value
+        sum_t += offset
+        sum_tt += offset * offset
+        sum_tx += offset * value
+        low, high = min(low, value), max(high, value)
+        if there:
+            rough += abs(value - samples[last])
+        else:
+            first = sample
+        there += 1
+        last = sample
+    mean = total / there
+    for sample in range(first, last + 1):
+        gap = samples[sample] - mean
+        if not np.isnan(gap):
+            squares += gap * gap
+    absent = not there
+    stats[N, place] = there
+    stats[SUM_T, place], stats[SUM_TT, place], stats[SUM_TX, place] = sum_t, sum_tt, sum_tx
+    stats[ROUGH, place] = rough
+    stats[M2, place] = np.nan if absent else squares
+    stats[MEAN, place] = mean
+    stats[MIN, place] = np.nan if absent else low
+    stats[MAX, place] = np.nan if absent else high
+    stats[FIRST, place] = np.nan if absent else samples[first]
+    stats[LAST, place] = np.nan if absent else samples[last]
 
 
-def _parts(sizes: Sequence[int]) -> tuple[slice, ...]:
-    """Parts of these sizes, one after the other."""
-    ends = accumulate(sizes)
-    return tuple(slice(end - size, end) for end, size in zip(ends, sizes, strict=True))
+@compiled("int64(float32[:,::1], float64[::1], int64[::1], int64[::1], int64[:,::1], float64[:,::1], float32[::1])")
+def _reduce(  # noqa: PLR0917 - compiled code takes what it is given by position
+    cells: Singles,
+    offsets: Floats,
+    starts: Places,
+    widths: Places,
+    places: Places,
+    stats: Floats,
+    means: Singles,
+) -> int:
+    """Reduce samples (count, channels) taken at `offsets` (count,), s into the second, to the statistics (len(ROWS),
+    series) of the series at `places` (len(SUMMARIES), metrics), and to the mean of each channel (channels,). A metric
+    has `widths` channels from `starts` on. Returns how many samples hold any value.
+    """
+    count = len(cells)
+    taken = np.zeros(count, np.bool_)
+    mean, highest, spread = np.empty(count), np.empty(count), np.empty(count)
+    for metric in range(len(starts)):
+        first, end = starts[metric], starts[metric] + widths[metric]
+        for channel in range(first, end):
+            total, there = 0.0, 0
+            for sample in range(count):
+                value = np.float64(cells[sample, channel])
+                if not np.isnan(value):
+                    total += value
+                    there += 1
+            means[channel] = total / there
+        if places[0, metric] < 0:
+            continue
+        for sample in range(count):
+            total, there, squares, most = 0.0, 0, 0.0, -np.inf
+            for channel in range(first, end):
+                value = np.float64(cells[sample, channel])
+                if not np.isnan(value):
+                    total += value
+                    there += 1
+                    most = max(most, value)
+            average = total / there
+            for channel in range(first, end):
+                gap = np.float64(cells[sample, channel]) - average
+                if not np.isnan(gap):
+                    squares += gap * gap
+            taken[sample] |= there > 0
+            mean[sample] = average
+            highest[sample] = most if there else np.nan
+            spread[sample] = np.sqrt(squares / there)
+        _describe(mean, offsets, stats, places[0, metric])
+        if places[1, metric] >= 0:
+            _describe(highest, offsets, stats, places[1, metric])
+            _describe(spread, offsets, stats, places[2, metric])
+    samples = 0
+    for sample in range(count):
+        samples += taken[sample]
+    return samples
 
 
 def reduce_batch(batch: Telemetry) -> list[Second]:
-    """The seconds that `batch` touches, oldest first; usually one. They are yet to be reduced."""
+    """The seconds that `batch` touches, oldest first; usually one."""
     matrices = Matrices.of(batch.metrics)
-    plan = _plan(batch.subsystem, matrices.columns)
-    cells = needed(matrices.columns, matrices.cells)
+    columns = matrices.columns
+    plan = _plan(batch.subsystem, columns)
+    cells = np.ascontiguousarray(needed(columns, matrices.cells))
     period_ns = batch.period_ms * 1_000_000
     seconds: list[Second] = []
     start = 0
     while start < batch.count:
         second, into_ns = divmod(batch.start_ns + start * period_ns, SECOND_NS)
         stop = min(batch.count, start - (into_ns - SECOND_NS) // period_ns)
-        samples = Samples(cells[start:stop], into_ns, period_ns)
-        seconds.append(Second(second, batch.instances, plan, samples))
+        offsets = (into_ns + period_ns * np.arange(stop - start)) / SECOND_NS
+        values = np.empty((len(ROWS), len(plan.lineup.columns)))
+        means = np.empty(cells.shape[1], np.float32)
+        taken = _reduce(cells[start:stop], offsets, columns.starts, columns.widths, plan.places, values, means)
+        filled = taken / max(stop - start, SECOND_NS // period_ns)
+        seconds.append(Second(second, batch.instances, plan, Statistics(plan.lineup, values), filled, means))
         start = stop
     return seconds
-
-
-def reduce_together(seconds: Sequence[Second]) -> Statistics:
-    """Reduce the samples of subsystems of one second, which are in the order of SUBSYSTEMS and at least one; their
-    statistics as one.
-    """
-    alike: dict[tuple[int, int, int], list[Second]] = {}
-    for each in seconds:
-        if isinstance(each.samples, Samples):
-            key = (len(each.samples.cells), each.samples.into_ns, each.samples.period_ns)
-            alike.setdefault(key, []).append(each)
-    for some in alike.values():
-        stats = _reduce(some)
-        if len(some) == len(seconds):
-            return stats
-    parts = [each.reduced.stats for each in seconds]
-    return Statistics(_lineup(tuple(part.lineup for part in parts)), np.concatenate([p.values for p in parts], axis=1))
-
-
-def _reduce(seconds: Sequence[Second]) -> Statistics:
-    """As `reduce_together`, of samples taken at the same times."""
-    samples = [each.samples for each in seconds if isinstance(each.samples, Samples)]
-    sweep = _sweep(tuple(each.plan for each in seconds))
-    cells = samples[0].cells if len(samples) == 1 else np.concatenate([each.cells for each in samples], axis=1)
-    count, into_ns, period_ns = len(cells), samples[0].into_ns, samples[0].period_ns
-    offsets = (into_ns + period_ns * np.arange(count)) / SECOND_NS
-    series, means = _series(cells, sweep)
-    stats = _statistics(series, offsets)
-    spreads = stats[:, : sweep.spreads].copy()
-    spreads[SUM_TX:] *= 0
-    values = np.concatenate([stats, spreads], axis=1).take(sweep.order, axis=1)
-    for each, mine, channels in zip(seconds, sweep.series, sweep.channels, strict=True):
-        own = values[:, mine]
-        taken = count
-        # A row without any value is a sample that the agent could not take.
-        if np.maximum.reduce(own[N], initial=0) < count:
-            every = series.take(sweep.order[mine][each.plan.summary == 0], axis=1)
-            taken = int(np.count_nonzero(~np.isnan(every).all(axis=1)))
-        filled = taken / max(count, SECOND_NS // period_ns)
-        each.samples = Reduced(Statistics(each.plan.lineup, own), filled, means[channels])
-    return Statistics(sweep.lineup, values)
-
-
-def _series(cells: Singles, sweep: Sweep) -> tuple[Floats, Singles]:
-    """Samples (count, series) of the series of cells (count, channels) but the spreads of the flat ones, and the mean
-    of each channel (channels,).
-    """
-    values = cells.astype(np.float64)
-    parts = [values.take(sweep.flat, axis=1)]
-    for wide in sweep.wide:
-        parts += _summaries(values.take(wide, axis=1))
-    return np.concatenate(parts, axis=1), _means(values)
-
-
-def _means(values: Floats) -> Singles:
-    """Mean of what is there of each channel (channels,), of values (count, channels)."""
-    means = np.add.reduce(values) / len(values)
-    gaps = np.flatnonzero(np.isnan(means))
-    if len(gaps):
-        some = values.take(gaps, axis=1)
-        missing = np.isnan(some)
-        some[missing] = 0
-        taken = len(some) - np.add.reduce(missing, axis=0, dtype=np.float64)
-        taken[taken == 0] = np.nan
-        means[gaps] = np.add.reduce(some) / taken
-    return np.asarray(means, dtype=np.float32)
-
-
-def _summaries(values: Floats) -> tuple[Floats, Floats, Floats]:
-    """Mean, maximum and spread over the instances that are there, each (count, metrics), of values (count, instances,
-    metrics), which are overwritten.
-    """
-    mean, highest = np.add.reduce(values, axis=1), np.fmax.reduce(values, axis=1)
-    there, gaps = np.full_like(mean, values.shape[1]), None
-    lacking = np.count_nonzero(np.isnan(mean))
-    # Mostly all instances of a metric are there, or none is.
-    if lacking and np.count_nonzero(missing := np.isnan(values)) < lacking * values.shape[1]:
-        gaps = missing
-        values[gaps] = 0
-        there -= np.add.reduce(gaps, axis=1, dtype=np.float64)
-        there[there == 0] = np.nan
-        mean = np.add.reduce(values, axis=1)
-    mean /= there
-    values -= mean[:, None]
-    values *= values
-    if gaps is not None:
-        values[gaps] = 0
-    return mean, highest, np.sqrt(np.add.reduce(values, axis=1) / there)
 
 
 def mean_of_present(values: NDArray[Any], axis: int) -> NDArray[Any]:
@@ -394,93 +308,10 @@ def mean_of_present(values: NDArray[Any], axis: int) -> NDArray[Any]:
         return np.asarray(np.where(missing, 0, values).sum(axis=axis) / count, dtype=values.dtype)
 
 
-def _statistics(samples: Floats, offsets: Floats) -> Floats:
-    """Statistics (len(ROWS), series) of samples (count, series) taken at `offsets` (count,), s into the second."""
-    stats = np.empty((len(ROWS), samples.shape[1]))
-    mean = np.add.reduce(samples, out=stats[MEAN])
-    mean /= len(samples)
-    gap = samples - mean
-    gap *= gap
-    np.add.reduce(gap, out=stats[M2])
-    np.minimum.reduce(samples, out=stats[MIN])
-    np.maximum.reduce(samples, out=stats[MAX])
-    stats[FIRST], stats[LAST] = samples[0], samples[-1]
-    stats[N], stats[SUM_T], stats[SUM_TT] = len(samples), offsets.sum(), offsets @ offsets
-    stats[SUM_TX] = offsets @ samples
-    steps = samples[1:] - samples[:-1]
-    np.add.reduce(np.abs(steps, out=steps), out=stats[ROUGH])
-    # The mean is NaN where any sample is.
-    gaps = np.flatnonzero(np.isnan(mean))
-    if len(gaps):
-        stats[:, gaps] = _with_gaps(samples.take(gaps, axis=1), offsets)
-    return stats
-
-
-def _with_gaps(samples: Floats, offsets: Floats) -> Floats:
-    """As `_statistics`, of series with samples missing: mostly they have one a second, or none."""
-    gaps = _gaps(np.isnan(samples).tobytes(), offsets.tobytes())
-    stats = gaps.times.copy()
-    if not len(gaps.there):
-        return stats
-    x, start = samples.take(gaps.places), gaps.start
-    found = np.empty((len(ROWS), len(start)))
-    found[:SUM_TX] = stats[:SUM_TX, gaps.there]
-    np.add.reduceat(gaps.offsets * x, start, out=found[SUM_TX])
-    mean = np.add.reduceat(x, start, out=found[MEAN])
-    mean /= found[N]
-    step = np.empty_like(x)
-    np.subtract(x[1:], x[:-1], out=step[1:])
-    step[start] = 0
-    np.add.reduceat(np.abs(step, out=step), start, out=found[ROUGH])
-    gap = x - mean.take(gaps.owner)
-    gap *= gap
-    np.add.reduceat(gap, start, out=found[M2])
-    np.minimum.reduceat(x, start, out=found[MIN])
-    np.maximum.reduceat(x, start, out=found[MAX])
-    found[FIRST], found[LAST] = x.take(start), x.take(gaps.end)
-    if len(gaps.there) == stats.shape[1]:
-        return found
-    stats[:, gaps.there] = found
-    return stats
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Gaps:
-    """Which samples of some series are there. Second after second it is the same ones.
-
-    there       series that have any
-    places      where those samples are, one series after the other
-    offsets     when they were taken, s into the second
-    owner       which of `there` they are of
-    start, end  (there,): the first and the last of each
-    times       statistics (len(ROWS), series) as far as that tells them
-    """
-
-    there: Places
-    places: Places
-    offsets: Floats
-    owner: Places
-    start: Places
-    end: Places
-    times: Floats
-
-
-@lru_cache(maxsize=KNOWN)
-def _gaps(missing: bytes, times: bytes) -> Gaps:
-    """The gaps of samples (count, series) taken at float64 `times`, of which those are `missing`, a byte each."""
-    offsets = np.frombuffer(times)
-    absent = np.frombuffer(missing, np.bool_).reshape(len(offsets), -1)
-    series, taken = np.nonzero(~absent.T)
-    count = np.bincount(series, minlength=absent.shape[1])
-    there = np.flatnonzero(count)
-    n = count[there]
-    start = np.cumsum(n) - n
-    stats = np.zeros((len(ROWS), absent.shape[1]))
-    stats[M2:] = np.nan
-    stats[N] = count
-    stats[SUM_T], stats[SUM_TT] = offsets @ ~absent, (offsets * offsets) @ ~absent
-    owner = np.repeat(np.arange(len(there)), n)
-    return Gaps(there, taken * absent.shape[1] + series, offsets[taken], owner, start, start + n - 1, stats)
+def together(seconds: Sequence[Second]) -> Statistics:
+    """Statistics of subsystems of one second, which are in the order of SUBSYSTEMS and at least one, as one."""
+    parts = [each.stats for each in seconds]
+    return Statistics(_lineup(tuple(part.lineup for part in parts)), np.concatenate([p.values for p in parts], axis=1))
 
 
 @lru_cache(maxsize=KNOWN)
@@ -506,6 +337,7 @@ def _widened(stats: Statistics, columns: Places) -> Floats:
     return wide
 
 
+@compiled("float64[:,::1](float64[:,::1], float64[:,::1], float64)")
 def merge_values(earlier: Floats, later: Floats, shift: float) -> Floats:
     """As `merge`, of values (len(ROWS), series) of the same series.
 
@@ -513,27 +345,29 @@ def merge_values(earlier: Floats, later: Floats, shift: float) -> Floats:
     algorithm for computing sample variances (1979).
     """
     merged = np.empty_like(earlier)
-    np.add(earlier[ADDED], later[ADDED], out=merged[ADDED])
-    moved = shift * later[N]
-    merged[SUM_TX] += moved * later[MEAN]
-    merged[SUM_TT] += shift * (2 * later[SUM_T] + moved)
-    merged[SUM_T] += moved
-    delta = later[MEAN] - earlier[MEAN]
-    share = later[N] / np.maximum(merged[N], 1)
-    np.add(earlier[MEAN], delta * share, out=merged[MEAN])
-    merged[M2] += delta * delta * earlier[N] * share
-    merged[ROUGH] += np.abs(later[FIRST] - earlier[LAST])
-    np.fmin(earlier[MIN], later[MIN], out=merged[MIN])
-    np.fmax(earlier[MAX], later[MAX], out=merged[MAX])
-    merged[FIRST], merged[LAST] = earlier[FIRST], later[LAST]
-    if isnan(np.add.reduce(merged[MEAN])):  # a part lacks some
-        only_a = (later[N] == 0) & (earlier[N] > 0)
-        merged[:, only_a] = earlier[:, only_a]
-        only_b = earlier[N] == 0
-        after = later[:, only_b]
-        moved = moved[only_b]
-        after[SUM_TX] += np.where(moved > 0, moved * np.nan_to_num(after[MEAN]), 0.0)
-        after[SUM_TT] += shift * (2 * after[SUM_T] + moved)
-        after[SUM_T] += moved
-        merged[:, only_b] = after
+    for place in range(earlier.shape[1]):
+        n, others = earlier[N, place], later[N, place]
+        if others == 0:
+            for row in range(len(ROWS)):
+                merged[row, place] = earlier[row, place]
+            continue
+        mean, other = earlier[MEAN, place], later[MEAN, place]
+        moved, sum_t = shift * others, later[SUM_T, place]
+        merged[N, place] = n + others
+        merged[SUM_T, place] = earlier[SUM_T, place] + sum_t + moved
+        merged[SUM_TT, place] = earlier[SUM_TT, place] + later[SUM_TT, place] + shift * (2 * sum_t + moved)
+        merged[SUM_TX, place] = earlier[SUM_TX, place] + later[SUM_TX, place] + moved * other
+        merged[LAST, place] = later[LAST, place]
+        if n == 0:
+            for row in range(ROUGH, LAST):
+                merged[row, place] = later[row, place]
+            continue
+        delta, share = other - mean, others / (n + others)
+        step = abs(later[FIRST, place] - earlier[LAST, place])
+        merged[ROUGH, place] = earlier[ROUGH, place] + later[ROUGH, place] + step
+        merged[M2, place] = earlier[M2, place] + later[M2, place] + delta * delta * n * share
+        merged[MEAN, place] = mean + delta * share
+        merged[MIN, place] = min(earlier[MIN, place], later[MIN, place])
+        merged[MAX, place] = max(earlier[MAX, place], later[MAX, place])
+        merged[FIRST, place] = earlier[FIRST, place]
     return merged

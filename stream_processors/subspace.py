@@ -77,4 +77,4 @@ class Subspace:
     def restore(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
         """The subspace that `arrays` came from."""
         center, axes, scales, rest = (arrays[f"subspace.{name}"] for name in ("center", "axes", "scales", "rest"))
-        return cls(center, axes.astype(np.float32), scales, float(rest[0]))
+        return cls(center.astype(np.float32), axes.astype(np.float32), scales.astype(np.float32), float(rest[0]))

@@ -17,7 +17,7 @@ import numpy as np
 
 from schemas.catalogue import SUBSYSTEMS
 from schemas.settings import PipelineSettings
-from stream_processors.seconds import Second, Singles, Statistics, mean_of_present, merge, reduce_together
+from stream_processors.seconds import Second, Singles, Statistics, mean_of_present, merge, together
 
 LONGEST_GAP_S: Final = 1.0
 """A host sends several messages a second; a longer gap between two says nothing about a single subsystem."""
@@ -26,9 +26,6 @@ FRESH_S: Final = 10.0
 STALE_SHARE: Final = 0.2
 """Which subsystems a new host has is not known. In a backlog time counts this much for it, since topics may be read far
 apart; if it did not count at all, the whole backlog would be kept before the first window closes.
-"""
-MOST_WAITING: Final = 8
-"""With more seconds than these their samples do not wait for those of other subsystems: what is kept of them is less.
 """
 MOST_SECONDS: Final = 1800
 """So many seconds of a host are kept while a subsystem is waited for; then it counts as gone."""
@@ -105,8 +102,6 @@ class Windows:
             return "duplicate"
         there[subsystem] = second
         self._reduced.pop(second.second, None)
-        if len(self._seconds) > MOST_WAITING:
-            self._statistics_of(second.second)
         return "added"
 
     def wait(self, now: float) -> None:
@@ -152,7 +147,7 @@ class Windows:
         """Statistics of all that is there of a second."""
         if second not in self._reduced:
             there = self._seconds[second]
-            self._reduced[second] = reduce_together([there[name] for name in SUBSYSTEMS if name in there])
+            self._reduced[second] = together([there[name] for name in SUBSYSTEMS if name in there])
         return self._reduced[second]
 
     def _first_start(self) -> int:
@@ -206,7 +201,7 @@ class Windows:
             self._seconds.pop(second, None)
             self._reduced.pop(second, None)
         self.next_start = start + step
-        filled = sum(part.reduced.filled for mine in seconds.values() for part in mine)
+        filled = sum(part.filled for mine in seconds.values() for part in mine)
         return Window(
             start=start,
             end=end,

@@ -19,7 +19,7 @@ from stream_processors.baseline import Baseline
 from stream_processors.features import window_features
 from stream_processors.host import Forgotten
 from stream_processors.pipeline import Pipeline
-from stream_processors.seconds import Statistics, merge, reduce_batch, reduce_together
+from stream_processors.seconds import Statistics, merge, reduce_batch, together
 from tests.benchmarks.hosts import HOSTS
 
 SETTINGS: Final = PipelineSettings(refit_windows=10**9)
@@ -91,7 +91,7 @@ def stage_times(messages: Sequence[Sequence[bytes]], baseline: Baseline) -> dict
 
 def reduced(messages: Iterable[bytes]) -> Statistics:
     """Statistics of a second, from its messages."""
-    return reduce_together([second for message in messages for second in reduce_batch(decode_telemetry(message))])
+    return together([second for message in messages for second in reduce_batch(decode_telemetry(message))])
 
 
 def best(call: Callable[[], object], rounds: int = 20) -> float:

@@ -93,7 +93,7 @@ def _features(padded: Floats) -> Floats:
             window = merge_values(earlier, window, 1.0)
         if length in WINDOWS:
             described = describe(window)
-            columns += [described[kind].reshape(count, -1) for kind in WINDOWS[length]]
+            columns += [described[FEATURES.index(kind)].reshape(count, -1) for kind in WINDOWS[length]]
     return np.concatenate(columns, axis=1)
 
 

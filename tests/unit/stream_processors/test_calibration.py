@@ -8,6 +8,10 @@ import pytest
 from stream_processors.calibration import SHAPES, SMALLEST, USUAL_SHAPE, Calibration, tail_of
 
 
+def tail(fitted: Calibration, score: float) -> float:
+    return float(fitted.tail_probabilities(np.array([score]))[0])
+
+
 def calibration(count: int, seed: int = 0) -> Calibration:
     return Calibration.fit(np.random.default_rng(seed).exponential(size=count), 0.01, 1e-3)
 
@@ -20,7 +24,6 @@ def test_tail_probabilities_fall_with_the_score_and_never_reach_zero(count: int)
     assert (np.diff(tails) <= 0).all()
     assert tails[0] == pytest.approx(1.0, abs=0.06)
     assert tails[-1] == SMALLEST
-    np.testing.assert_allclose([fitted.tail_probability(score) for score in at], tails, rtol=1e-12)
 
 
 @pytest.mark.parametrize("count", [10, 11, 127, 600])
@@ -38,7 +41,7 @@ def test_the_threshold_is_the_99th_percentile_of_what_the_scores_come_from(count
 def test_the_threshold_has_the_chance_it_was_asked_for() -> None:
     for chance in (0.3, 0.05, 0.01, 0.002):
         fitted = Calibration.fit(np.random.default_rng(1).exponential(size=400), chance, 1e-3)
-        assert fitted.tail_probability(fitted.threshold) == pytest.approx(chance, rel=0.02)
+        assert tail(fitted, fitted.threshold) == pytest.approx(chance, rel=0.02)
 
 
 @pytest.mark.parametrize("shape", [0.0, 0.2, 0.4])
@@ -64,12 +67,12 @@ def test_a_miracle_in_a_heavy_tail_is_less_of_one() -> None:
         Calibration.fit(scores, 0.01, 1e-3) for scores in (rng.exponential(size=2000), rng.pareto(2.5, size=2000))
     )
     far = 10 * (light.threshold - light.start)
-    assert light.tail_probability(light.start + far) < 2e-6
-    assert heavy.tail_probability(heavy.start + far) > 1e-5
+    assert tail(light, light.start + far) < 2e-6
+    assert tail(heavy, heavy.start + far) > 1e-5
 
 
 def test_equal_scores_calibrate() -> None:
     fitted = Calibration.fit(np.zeros(30), 0.01, 1e-3)
-    assert fitted.tail_probability(0.0) > 0.5
-    assert fitted.tail_probability(1.0) < 1e-6
+    assert tail(fitted, 0.0) > 0.5
+    assert tail(fitted, 1.0) < 1e-6
     assert fitted.threshold < 0.1

@@ -21,7 +21,6 @@ from stream_processors.detectors import (
 )
 from stream_processors.ensemble import Ensemble
 from stream_processors.forest import fit_forest
-from stream_processors.panel import Panel
 from stream_processors.scaling import CLIP
 from stream_processors.subspace import Subspace
 
@@ -151,7 +150,7 @@ def test_votes_and_severity_of_an_ensemble() -> None:
     assert float((judgement.fused < 0.01).mean()) < 0.04
     assert float((judgement.fused < 0.1).mean()) == pytest.approx(0.1, abs=0.06)
     for name, tails in judgement.tails.items():
-        assert ensemble.calibrations[name].tail_probability(judgement.scores[name][0]) == pytest.approx(tails[0])
+        np.testing.assert_array_equal(ensemble.calibrations[name].tail_probabilities(judgement.scores[name]), tails)
     strange = ensemble.judge(np.full((1, 20), 9.0, dtype=np.float32))
     assert strange.fused[0] < 1e-4
     assert set(VOTERS) < set(DETECTORS)
@@ -167,23 +166,20 @@ def test_an_ensemble_is_its_arrays() -> None:
     np.testing.assert_array_equal(again.judge(probe).fused, ensemble.judge(probe).fused)
 
 
-def test_a_panel_says_of_a_window_what_its_ensembles_say() -> None:
-    widths = (12, 3, 300, 40)
-    ensembles = [Ensemble.learn(normal(64, width, seed=width), 0.01, width) for width in widths]
-    ends = np.cumsum(widths)
-    kept = [np.arange(end - width, end, dtype=np.int16) for end, width in zip(ends, widths, strict=True)]
-    panel = Panel.of(ensembles, kept)
-    for deviations in 2 * normal(40, sum(widths), seed=7):
-        deviations[5], deviations[100], deviations[350] = np.nan, 1e9, -np.inf
-        cut = np.clip(np.nan_to_num(deviations), -CLIP, CLIP)
-        for ensemble, places, (told, fused) in zip(ensembles, kept, panel.judge(deviations), strict=True):
-            judgement = ensemble.judge(cut[None, places])
-            assert fused == pytest.approx(judgement.fused[0], rel=1e-4)
-            for name in DETECTORS:
-                score, tail = told[name]
-                exact = 1e-12 if name == "iforest" else 1e-5
-                assert score == pytest.approx(judgement.scores[name][0], rel=exact, abs=exact), name
-                assert tail == pytest.approx(judgement.tails[name][0], rel=1e-4), name
+@pytest.mark.parametrize("width", [3, 12, 40, 300])
+def test_of_one_window_an_ensemble_says_what_it_says_of_many_rows(width: int) -> None:
+    ensemble = Ensemble.learn(normal(64, width, seed=width), 0.01, width)
+    kept = np.arange(7, 7 + width, dtype=np.int16)
+    for size, ordinary in enumerate(normal(40, width + 9, seed=7)):
+        deviations = ordinary * np.float32(size / 10)
+        deviations[7], deviations[8], deviations[9] = np.nan, 1e9, -np.inf if size % 2 else 0.5
+        judgement = ensemble.judge(np.clip(np.nan_to_num(deviations[None, kept]), -CLIP, CLIP))
+        scores, (*tails, fused) = ensemble.judge_window(deviations, kept)
+        assert fused == pytest.approx(judgement.fused[0], rel=1e-4)
+        for name, score, tail in zip(DETECTORS, scores, tails, strict=True):
+            exact = 1e-12 if name == "iforest" else 1e-5
+            assert score == pytest.approx(judgement.scores[name][0], rel=exact, abs=exact), name
+            assert tail == pytest.approx(judgement.tails[name][0], rel=1e-4), name
 
 
 @pytest.mark.parametrize(("count", "features"), [(32, 3), (128, 40), (200, 200)])

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from schemas.records import Telemetry
 from stream_processors import seconds
-from stream_processors.seconds import FIRST, LAST, M2, MAX, MEAN, MIN, ROUGH, SUM_T, SUM_TT, SUM_TX, N
+from stream_processors.seconds import FIRST, LAST, M2, MAX, MEAN, MIN, ROUGH, ROWS, SUM_T, SUM_TT, SUM_TX, N
 from tests.synthetic import START, second
 
 
@@ -43,7 +43,9 @@ def test_statistics_of_parts_merge_to_those_of_the_whole(samples: NDArray[np.flo
     for part in range(3):
         rows = slice(10 * part, 10 * part + 10)
         block = samples[rows]
-        stats = seconds._statistics(block, times[rows] - part)
+        stats = np.empty((len(ROWS), 2))
+        for column in range(2):
+            seconds._describe(np.ascontiguousarray(block[:, column]), times[rows] - part, stats, column)
         merged = stats if merged is None else seconds.merge_values(merged, stats, float(part))
     assert merged is not None
     for column in range(2):
@@ -58,7 +60,7 @@ def cpu(values: NDArray[np.float32], name: str = "cpu.time.user") -> Telemetry:
 
 def series(part: seconds.Second | seconds.Statistics, metric: str, summary: str) -> NDArray[np.float64]:
     """Statistics of one series."""
-    stats = part.reduced.stats if isinstance(part, seconds.Second) else part
+    stats = part.stats if isinstance(part, seconds.Second) else part
     plan = seconds.layout("cpu").series
     [place] = [i for i, each in enumerate(plan) if (each.metric.name, each.summary) == (metric, summary)]
     [index] = np.flatnonzero(stats.lineup.columns == place)
@@ -70,7 +72,7 @@ def test_series_that_only_one_part_has_are_in_the_whole() -> None:
     batch = cpu(user)
     [first] = seconds.reduce_batch(batch)
     [later] = seconds.reduce_batch(replace(batch, metrics={"cpu.load1": load, "cpu.time.user": user}))
-    both = seconds.merge(first.reduced.stats, later.reduced.stats, 1.0)
+    both = seconds.merge(first.stats, later.stats, 1.0)
     assert series(both, "cpu.time.user", "mean")[[N, MEAN, SUM_T]].tolist() == pytest.approx([20, 3, 19.0])
     assert series(both, "cpu.load1", "mean")[[N, MEAN, SUM_T]].tolist() == pytest.approx([10, 7, 14.5])
     assert (np.diff(both.lineup.columns) > 0).all()
@@ -81,7 +83,7 @@ def test_instances_are_summarised_sample_by_sample() -> None:
     values = np.array([[1, 3]] * 5 + [[2, 8]] * 5, dtype=np.float32)
     [only] = seconds.reduce_batch(cpu(values))
     assert only.second == START
-    assert only.reduced.filled == 1.0
+    assert only.filled == 1.0
     assert series(only, "cpu.time.user", "mean")[MEAN] == pytest.approx(3.5)
     assert series(only, "cpu.time.user", "maximum")[MAX] == 8
     assert series(only, "cpu.time.user", "spread")[MEAN] == pytest.approx(2.0)
@@ -96,13 +98,13 @@ def test_an_absent_metric_has_no_statistics_and_an_absent_instance_does_not_spre
     [only] = seconds.reduce_batch(cpu(values))
     assert series(only, "cpu.time.user", "mean")[MEAN] == 1
     assert series(only, "cpu.time.user", "spread")[MEAN] == 0
-    assert len(only.reduced.stats.lineup.columns) == 3, "of what is absent nothing is kept"
+    assert len(only.stats.lineup.columns) == 3, "of what is absent nothing is kept"
 
 
 def test_missed_samples_lower_the_filled_share() -> None:
     values = np.ones((10, 2), dtype=np.float32)
     values[:4] = np.nan
-    assert seconds.reduce_batch(cpu(values))[0].reduced.filled == pytest.approx(0.6)
+    assert seconds.reduce_batch(cpu(values))[0].filled == pytest.approx(0.6)
 
 
 def test_a_batch_of_several_seconds_is_cut() -> None:
@@ -110,6 +112,6 @@ def test_a_batch_of_several_seconds_is_cut() -> None:
     batch = replace(cpu(values), period_ms=300)
     parts = seconds.reduce_batch(batch)
     assert [part.second - START for part in parts] == [0, 1, 2]
-    assert [part.reduced.filled for part in parts] == [1.0, 1.0, 1.0]
+    assert [part.filled for part in parts] == [1.0, 1.0, 1.0]
     assert [series(part, "cpu.time.user", "mean")[N] for part in parts] == [4, 3, 3]
     assert series(parts[1], "cpu.time.user", "mean")[SUM_T] == pytest.approx(0.2 + 0.5 + 0.8)
