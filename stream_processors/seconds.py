@@ -110,7 +110,7 @@ class Plan:
     levels: Mapping[str, Level]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Second:
     """One second of one subsystem.
 
@@ -309,9 +309,17 @@ def mean_of_present(values: NDArray[Any], axis: int) -> NDArray[Any]:
 
 
 def together(seconds: Sequence[Second]) -> Statistics:
-    """Statistics of subsystems of one second, which are in the order of SUBSYSTEMS and at least one, as one."""
+    """Statistics of subsystems of one second, which are in the order of SUBSYSTEMS and at least one, as one. Theirs
+    become parts of it, so that they are kept once.
+    """
     parts = [each.stats for each in seconds]
-    return Statistics(_lineup(tuple(part.lineup for part in parts)), np.concatenate([p.values for p in parts], axis=1))
+    values = np.concatenate([part.values for part in parts], axis=1)
+    start = 0
+    for each, part in zip(seconds, parts, strict=True):
+        end = start + part.values.shape[1]
+        each.stats = Statistics(part.lineup, values[:, start:end])
+        start = end
+    return Statistics(_lineup(tuple(part.lineup for part in parts)), values)
 
 
 @lru_cache(maxsize=KNOWN)
