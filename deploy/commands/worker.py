@@ -14,6 +14,8 @@ from deploy.ready import ReadyFile
 from deploy.signals import SIGNALS, end_soon
 from schemas.settings import KafkaSettings, PipelineSettings, WorkerSettings, load
 
+log = logging.getLogger("reveal.worker")
+
 HELP: Final = "score telemetry: windows, features, detectors, attribution, episodes"
 COLLECT_AFTER: Final = (50_000, 20, 100)
 """Objects, and collections of the generation before, after which each generation is collected."""
@@ -32,11 +34,12 @@ def run(args: argparse.Namespace) -> int:
     pipeline = load(PipelineSettings, args.environ, args.file)
     logs.configure(args.environ)
     for settings in (kafka, worker, pipeline):
-        logging.getLogger("reveal.worker").info(settings.describe())
+        log.info(settings.describe())
     return _run(kafka, worker, pipeline, ReadyFile(args.environ))
 
 
 def _run(kafka: KafkaSettings, worker: WorkerSettings, pipeline: PipelineSettings, ready: ReadyFile) -> int:
+    log.info("loading the pipeline, which is compiled at the first start")
     import uvloop  # noqa: PLC0415
 
     from stream_processors import forest  # noqa: PLC0415
