@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import log10
+from math import ceil, log10, sqrt
 from typing import Any, Final
 
 import numpy as np
@@ -25,8 +25,12 @@ Flags = NDArray[np.bool_]
 
 SHARE: Final = 0.005
 """Share of the samples that may be flagged in the long run."""
-STEP: Final = 0.1
-"""By so many powers of ten the level rises with a sample that is flagged."""
+STEP: Final = 0.3
+"""By so many powers of ten the level rises with a sample that is flagged, at first."""
+STEADY: Final = 2000
+"""After so many samples the step falls as the inverse root of how many there were."""
+RUN_MIN: Final = 3
+"""Of a run of flagged samples those of so many minutes count, and so many minutes of others do not end it."""
 
 
 def followed(before: Singles, deviations: Singles, pace: int, anomalous: Callable[[Singles], Flags]) -> Singles:
@@ -51,30 +55,40 @@ def followed(before: Singles, deviations: Singles, pace: int, anomalous: Callabl
 @dataclass(slots=True)
 class Level:
     """A level that is moved so that SHARE of the samples is above it in the long run (adaptive conformal inference:
-    Gibbs and Candès, Adaptive conformal inference under distribution shift, NeurIPS 2021; moving the level itself, by a
-    tenth of its unit: Angelopoulos, Candès and Tibshirani, Conformal PID control, NeurIPS 2023).
+    Gibbs and Candès, Adaptive conformal inference under distribution shift, NeurIPS 2021; moving the level itself:
+    Angelopoulos, Candès and Tibshirani, Conformal PID control, NeurIPS 2023; by steps that become smaller, since it is
+    soon about right: Angelopoulos, Barber and Bates, Online conformal prediction with decaying step sizes, ICML 2024).
 
     An anomaly that lasts must not raise it out of reach, and is no mistake of the level. So of a run of flagged samples
-    only the first `counted` count, up to where the product opens an episode.
+    only the first `counted` count, and up to `pause` others do not end it, as in the product a few calm windows do not
+    end an episode.
 
     value  -log10 of a tail probability
-    run    flagged samples in a row
+    seen   samples so far
+    run    flagged samples in the run
+    calm   others since the last of them
     """
 
     counted: int
+    pause: int
     value: float = -log10(SHARE)
+    seen: int = 0
     run: int = 0
+    calm: int = 0
 
     def flags(self, strangeness: float) -> bool:
         """Whether a sample is flagged that is so strange, -log10 of its tail probability."""
         flagged = strangeness > self.value
-        self.run = self.run + 1 if flagged else 0
-        if self.run <= self.counted:
-            self.value += STEP * (flagged - SHARE)
+        self.seen += 1
+        self.calm = 0 if flagged else self.calm + 1
+        if flagged or self.calm > self.pause:
+            self.run = self.run + 1 if flagged else 0
+        if not flagged or self.run <= self.counted:
+            self.value += STEP * min(1.0, sqrt(STEADY / self.seen)) * (flagged - SHARE)
         return flagged
 
 
-def flagged(tails: NDArray[Any], counted: int) -> Flags:
-    """Which samples are flagged that have these tail probabilities (n,), one after the other."""
-    level = Level(counted)
+def flagged(tails: NDArray[Any], minutes: float) -> Flags:
+    """Which samples are flagged that have these tail probabilities (n,), one after the other, so many minutes apart."""
+    level = Level(ceil(RUN_MIN / minutes), int(RUN_MIN / minutes))
     return np.array([level.flags(each) for each in (-np.log10(tails)).tolist()], dtype=bool)

@@ -62,6 +62,8 @@ OURS: Final[Mapping[str, str]] = {
 PYOD: Final = ("knn", "copod", "loda")
 NO_RESOLUTION: Final = 1e-9
 """What differences of the scores of PyOD's detectors mean is not known; their tails need a scale above 0."""
+MINUTES: Final[Mapping[str, float]] = {"asd": 5.0}
+"""Between two samples of a series, by what its name begins with; others have a sample a minute."""
 MEASURES: Final = ("auc_pr", "vus_pr", "event_recall", "event_precision", "delay", "flagged_normal", "hit_at_5")
 
 
@@ -79,7 +81,7 @@ class Outcome:
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """Standardised features of a series: those to learn from and those to judge, what our ensemble has learnt of the
-    former, and which metric each feature is of.
+    former, which metric each feature is of, and the minutes between two samples.
     """
 
     learnt: Singles
@@ -87,6 +89,7 @@ class Prepared:
     ensemble: Ensemble
     metric_of: NDArray[np.intp]
     metrics: int
+    minutes: float
 
     @classmethod
     def of(cls, series: Labelled) -> Prepared:
@@ -111,7 +114,7 @@ class Prepared:
         )
         pace = max(1, len(before) // settings.rows)
         judged = followed(earlier, later, pace, lambda rows: _anomalous(ensemble, rows, settings))
-        return cls(learnt, judged, ensemble, metric_of, metrics)
+        return cls(learnt, judged, ensemble, metric_of, metrics, MINUTES.get(_group(series.name), 1.0))
 
     def by_metric(self, contributions: Floats) -> Floats:
         """Contributions (metrics,) of metrics from those of features."""
@@ -120,17 +123,17 @@ class Prepared:
 
 def ours(prepared: Prepared) -> Mapping[str, Outcome]:
     """Outcome of each detector alone, of the vote and of the fused severity."""
-    counted, ensemble = PipelineSettings().open_windows, prepared.ensemble
+    minutes, ensemble = prepared.minutes, prepared.ensemble
     judgement = ensemble.judge(prepared.judged)
     outcomes: dict[str, Outcome] = {}
     for name, detector in OURS.items():
         alone = _contributions(prepared, ensemble.detectors[detector].contributions)
-        outcomes[name] = Outcome(judgement.scores[detector], flagged(judgement.tails[detector], counted), alone)
+        outcomes[name] = Outcome(judgement.scores[detector], flagged(judgement.tails[detector], minutes), alone)
     together = _contributions(prepared, ensemble.contributions)
     # Two of three are beyond any level that the second strangest is beyond.
     second = np.sort([judgement.tails[each] for each in VOTERS], axis=0)[1]
     for name, tails in (("vote", second), ("fused", judgement.fused)):
-        outcomes[name] = Outcome(-np.log10(tails), flagged(tails, counted), together)
+        outcomes[name] = Outcome(-np.log10(tails), flagged(tails, minutes), together)
     return outcomes
 
 
@@ -145,7 +148,7 @@ def pyod(prepared: Prepared, name: str) -> Outcome:
         scores = np.nan_to_num(np.asarray(model.decision_function(prepared.judged), dtype=np.float64))
     chance = 1 - settings.threshold_percentile / 100
     calibration = Calibration.fit(np.nan_to_num(model.decision_scores_), chance, NO_RESOLUTION)
-    return Outcome(scores, flagged(calibration.tail_probabilities(scores), settings.open_windows))
+    return Outcome(scores, flagged(calibration.tail_probabilities(scores), prepared.minutes))
 
 
 def figures(series: Labelled, outcome: Outcome) -> Figures:
@@ -172,7 +175,7 @@ def means(by_series: Mapping[str, Mapping[str, Figures]]) -> dict[str, dict[str,
     """Mean over the series of each group, which is what their names begin with, of what is known."""
     groups: dict[str, list[Mapping[str, Figures]]] = {}
     for name, methods in by_series.items():
-        groups.setdefault(name.partition("-")[0], []).append(methods)
+        groups.setdefault(_group(name), []).append(methods)
     return {
         group: {
             method: {key: _mean(each[method][key] for each in members) for key in MEASURES} for method in members[0]
@@ -219,6 +222,11 @@ def main() -> int:
     else:
         print("\n".join(table({**by_series, **{f"mean of {group}": methods for group, methods in mean.items()}})))
     return 1 if failed else 0
+
+
+def _group(name: str) -> str:
+    """What the name of a series begins with."""
+    return name.partition("-")[0]
 
 
 def _floors(train: Floats) -> Floats:

@@ -9,12 +9,13 @@ import pytest
 from numpy.typing import NDArray
 
 from stream_processors.learning import DRIFT, DRIFT_EVERY, DRIFT_ROWS
-from tests.benchmarks.course import SHARE, STEP, Level, flagged, followed
+from tests.benchmarks.course import RUN_MIN, SHARE, STEADY, STEP, Level, flagged, followed
 from tests.benchmarks.labelled import Prepared, ours
 from tests.benchmarks.samples import Labelled
 
 PACE = 10
-COUNTED = 2
+COUNTED, PAUSE = 2, 3
+MINUTE = 1.0
 
 
 def beyond(rows: NDArray[np.float32]) -> NDArray[np.bool_]:
@@ -55,19 +56,49 @@ def test_the_level_keeps_its_share_where_tails_are_other_than_was_learnt() -> No
     rng = np.random.default_rng(0)
     for power in (0.5, 1.0, 2.0):
         tails = rng.random(40_000) ** power
-        flags = flagged(tails, COUNTED)
+        flags = flagged(tails, MINUTE)
         assert flags[10_000:].mean() == pytest.approx(SHARE, rel=0.3)
         if power != 1:
             assert (tails[10_000:] < SHARE).mean() != pytest.approx(SHARE, rel=0.5)
 
 
 def test_a_long_anomaly_moves_the_level_no_further_than_a_short_one() -> None:
-    level = Level(COUNTED)
+    level = Level(COUNTED, PAUSE)
     before = level.value
     assert all(level.flags(9.0) for _ in range(500))
     assert level.value == pytest.approx(before + COUNTED * STEP * (1 - SHARE))
     assert not level.flags(before + STEP)
     assert level.flags(before + 3 * STEP)
+
+
+def test_a_pause_does_not_end_a_run_unless_it_is_long() -> None:
+    for calm, counted in ((PAUSE, COUNTED), (PAUSE + 1, 2 * COUNTED)):
+        level = Level(COUNTED, PAUSE)
+        before = level.value
+        flags = [level.flags(each) for each in COUNTED * [9.0] + calm * [0.0] + COUNTED * [9.0]]
+        assert sum(flags) == 2 * COUNTED
+        assert level.value == pytest.approx(before + STEP * (counted - SHARE * (counted + calm)))
+
+
+def test_the_step_becomes_smaller() -> None:
+    rises = []
+    for samples in (STEADY - 1, 4 * STEADY - 1):
+        level = Level(COUNTED, PAUSE)
+        for _ in range(samples):
+            level.flags(-9.0)
+        before = level.value
+        assert level.flags(9.0)
+        rises.append(level.value - before)
+    assert rises == pytest.approx([STEP * (1 - SHARE), STEP / 2 * (1 - SHARE)])
+
+
+def test_what_counts_of_a_run_is_told_by_the_clock() -> None:
+    burst, calm = [1e-9] * int(RUN_MIN / MINUTE), [1.0] * int(RUN_MIN / MINUTE + 1)
+    tails = np.array([*burst, *calm, *burst, *[1.0] * 400, 1e-3])
+    # 1e-3 is 3. Six samples a minute apart raise the level from 2.3 to 4.1; of those of ten minutes one a run counts.
+    for minutes, last in ((MINUTE, False), (10 * MINUTE, True)):
+        flags = flagged(tails, minutes)
+        assert (flags.sum() - flags[-1], flags[-1]) == (2 * len(burst), last)
 
 
 def test_nothing_looks_ahead() -> None:
