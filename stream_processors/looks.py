@@ -103,6 +103,11 @@ class Look:
         """Whether it may be the beginning of a window that does."""
         return not self.words and self._traded(0.0, FADING)
 
+    @property
+    def half_trades(self) -> bool:
+        """Whether work is given up already, and what takes its place rises, however little."""
+        return not self.words and self._traded(0.0, GIVEN_UP)
+
     def _traded(self, risen: float, left: float) -> bool:
         levels = self.shape[_places().work]
         names = np.array([feature_table().metrics[metric].subsystem for metric in _places().work])

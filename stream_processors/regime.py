@@ -244,10 +244,10 @@ class Regimes:
     def may_begin(self, seen: Look, windows: int) -> bool:
         """Whether an anomalous window that is no change may turn out to be the beginning of one, or of a phase that is
         known, since it is one of the first that share samples with what was before; a whole window is so many `windows`
-        long.
+        long. Where work is given up and what takes its place has begun to rise, that may take as long again to be seen.
         """
         self.edge = self.edge + 1 if seen.may_trade or self._may_come_back(seen) else 0
-        return 0 < self.edge < windows
+        return 0 < self.edge < (2 * windows if seen.half_trades else windows)
 
     def _may_come_back(self, seen: Look) -> bool:
         """Whether what moves so far moves the same way in a phase that comes and goes."""

@@ -267,6 +267,25 @@ def test_nothing_opens_while_a_window_shares_samples_with_what_was_before_a_phas
     assert regimes.may_begin(beginning, 3)
 
 
+@pytest.mark.parametrize(
+    ("levels", "windows"),
+    [
+        ({WROTE: (6.0, 1.4), SENT: (-5.0, 0.05)}, 5),
+        ({WROTE: (6.0, 1.4), SENT: (-5.0, 0.7)}, 2),
+        ({WROTE: (3.0, 1.2), SENT: (-20.0, 0.05)}, 0),
+        ({SENT: (-20.0, 0.0), COMPUTED: (-20.0, 0.0), WROTE: (-5.0, 0.0)}, 0),
+        ({"tcp.retrans_segs": (20.0, 9.0), WROTE: (6.0, 1.4), SENT: (-5.0, 0.05)}, 0),
+    ],
+    ids=["given up, the other rises", "on its way", "the other does not rise", "less of everything", "with a fault"],
+)
+def test_where_work_is_given_up_what_takes_its_place_has_a_window_more_to_show(
+    levels: dict[str, tuple[float, float]], windows: int
+) -> None:
+    regimes = Regimes(2)
+    waits = [regimes.may_begin(working(levels), 3) for _ in range(8)]
+    assert waits == [True] * windows + [False] * (8 - windows)
+
+
 def test_nothing_opens_while_a_phase_that_is_known_may_begin() -> None:
     regimes, whole = Regimes(2), looks(1)
     part, other = replace(whole, shape=np.where(np.arange(len(whole.shape)) % 2, whole.shape, np.float32(0))), looks(2)
