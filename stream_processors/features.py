@@ -261,19 +261,6 @@ def feature_table() -> FeatureTable:
     )
 
 
-def window_features(stats: Statistics) -> Singles:
-    """Features (len(feature_table()),) of the merged statistics of a window; NaN for what is absent."""
-    features = np.full(len(feature_table()), np.nan, dtype=np.float32)
-    features[_places(stats.lineup)] = describe(stats.values)
-    return features
-
-
-@lru_cache(maxsize=64)
-def _places(lineup: Lineup) -> NDArray[np.intp]:
-    """Positions of the features of these series, (len(FEATURES), series)."""
-    return feature_table().places.take(lineup.columns, axis=1)
-
-
 @compiled("float64[:,::1](float64[:,::1])")
 def describe(values: Floats) -> Floats:
     """Features (len(FEATURES), series) of the statistics (len(ROWS), series) of a window.
@@ -292,6 +279,28 @@ def describe(values: Floats) -> Floats:
         features[4, place] = (n * values[SUM_TX, place] - sum_t * n * mean) / apart if apart > 1e-9 else np.nan
         features[5, place] = values[MIN, place]
     return features
+
+
+@compiled("float32[::1](float64[:,::1], int64[:,::1], int64)")
+def _put(values: Floats, places: NDArray[np.intp], count: int) -> Singles:
+    """The features of these statistics at their `places` among `count`."""
+    features = np.full(count, np.nan, np.float32)
+    described = describe(values)
+    for kind in range(described.shape[0]):
+        for place in range(described.shape[1]):
+            features[places[kind, place]] = described[kind, place]
+    return features
+
+
+def window_features(stats: Statistics) -> Singles:
+    """Features (len(feature_table()),) of the merged statistics of a window; NaN for what is absent."""
+    return _put(stats.values, _places(stats.lineup), len(feature_table()))
+
+
+@lru_cache(maxsize=64)
+def _places(lineup: Lineup) -> NDArray[np.intp]:
+    """Positions of the features of these series, (len(FEATURES), series)."""
+    return feature_table().places.take(lineup.columns, axis=1)
 
 
 @cache

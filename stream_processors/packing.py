@@ -14,7 +14,10 @@ from typing import Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_processors.compiled import compiled
+
 Singles = NDArray[np.float32]
+Bytes = NDArray[np.uint8]
 
 STEPS: Final = 32.0
 RANGE: Final = 1024.0
@@ -38,17 +41,15 @@ class Packed:
     @classmethod
     def of(cls, values: Singles, scales: Singles) -> Self:
         """Pack values (n,), NaN where absent, whose smallest scales (n,) are given."""
-        there = ~np.isnan(values)
-        places = np.flatnonzero(there)
-        steps = np.rint(values.take(places) / scales.take(places) * np.float32(STEPS))
-        moving = steps != 0
-        steps = steps[moving]
-        large = np.abs(steps) > BYTE
-        shares = steps[large] / np.float32(STEPS * RANGE)
+        size = _bytes(len(values))
+        there, moving, large = np.zeros((3, size), np.uint8)
+        small, steps = np.empty(len(values), np.int8), np.empty(len(values), np.float32)
+        present, moved, few = _pack(values, scales, there, moving, large, small, steps)
+        shares = steps[:few] / np.float32(STEPS * RANGE)
         if (np.abs(shares) <= LARGEST).all():
             shares = shares.astype(np.float16)
-        parts = (np.packbits(moving), np.packbits(large), steps[~large].astype(np.int8), shares)
-        return cls(_shared(np.packbits(there).tobytes()), b"".join(part.tobytes() for part in parts))
+        parts = (moving[: _bytes(present)], large[: _bytes(moved)], small[: moved - few], shares)
+        return cls(_shared(there.tobytes()), b"".join(part.tobytes() for part in parts))
 
     def check(self, size: int) -> None:
         """Raises ValueError if these are not `size` values. Unpacks nothing: it is asked of all rows of all hosts when
@@ -62,21 +63,16 @@ class Packed:
 
     def values(self, scales: Singles) -> Singles:
         """The values (n,), to half a step or 0.05 %. Raises ValueError if they are more or fewer."""
-        there = _places(self.there, len(scales))
+        there = _number(self.there, len(scales))
+        large = _bytes(there)
+        moving = _number(self.data[:large], there)
+        small = large + _bytes(moving)
+        few = _number(self.data[large:small], moving)
+        kind = _kind(len(self.data) - small, moving - few, few)
+        steps = np.frombuffer(self.data, kind, offset=small + moving - few) * np.float32(STEPS * RANGE)
         data = np.frombuffer(self.data, np.uint8)
-        moving, data = _split(data, len(there))
-        places = np.flatnonzero(moving)
-        large, data = _split(data, len(places))
-        count = int(np.count_nonzero(large))
-        small = len(places) - count
-        kind = _kind(len(data), small, count)
-        steps = np.empty(len(places), np.float32)
-        steps[~large] = data[:small].view(np.int8)
-        steps[large] = data[small:].view(kind) * np.float32(STEPS * RANGE)
-        whole = np.zeros(len(there), np.float32)
-        whole[places] = steps
-        unpacked = np.full(len(scales), np.nan, np.float32)
-        unpacked[there] = whole * (scales.take(there) / np.float32(STEPS))
+        unpacked = np.empty(len(scales), np.float32)
+        _unpack(np.frombuffer(self.there, np.uint8), data, large, small, steps, scales, unpacked)
         return unpacked
 
     def arrays(self, name: str) -> dict[str, NDArray[Any]]:
@@ -92,12 +88,6 @@ class Packed:
 @lru_cache(maxsize=4096)
 def _shared(there: bytes) -> bytes:
     return there
-
-
-@lru_cache(maxsize=16)
-def _places(there: bytes, count: int) -> NDArray[np.intp]:
-    """Where of so many values those are that are there; rows of a host are unpacked together."""
-    return np.flatnonzero(_flags(np.frombuffer(there, np.uint8), count))
 
 
 def _bytes(bits: int) -> int:
@@ -118,16 +108,65 @@ def _number(data: bytes, count: int) -> int:
     return (int.from_bytes(data, "big") >> (-count % 8)).bit_count()
 
 
-def _split(data: NDArray[np.uint8], count: int) -> tuple[NDArray[np.bool_], NDArray[np.uint8]]:
-    """`count` bits, and the bytes after them."""
-    return _flags(data[: _bytes(count)], count), data[_bytes(count) :]
-
-
-def _flags(data: NDArray[np.uint8], count: int) -> NDArray[np.bool_]:
-    _fits(len(data), count)
-    return np.unpackbits(data, count=count).view(np.bool_)
-
-
 def _fits(size: int, count: int) -> None:
     if size != _bytes(count):
         raise ValueError(f"{size} bytes do not hold {count} bits")
+
+
+@compiled("UniTuple(int64, 3)(float32[::1], float32[::1], uint8[::1], uint8[::1], uint8[::1], int8[::1], float32[::1])")
+def _pack(  # noqa: PLR0917 - compiled code takes what it is given by position
+    values: Singles,
+    scales: Singles,
+    there: Bytes,
+    moving: Bytes,
+    large: Bytes,
+    small: NDArray[np.int8],
+    steps: Singles,
+) -> tuple[int, int, int]:
+    """Put bits of `values` into `there`, `moving` and `large`, which are 0, and what they are into `small` and `steps`.
+    Returns how many are there, how many of those are not 0, and how many of those are large.
+    """
+    present = moved = few = 0
+    for place in range(len(values)):
+        if np.isnan(values[place]):
+            continue
+        there[place >> 3] |= np.uint8(128 >> (place & 7))
+        step = np.rint(values[place] / scales[place] * np.float32(STEPS))
+        if step != 0:
+            moving[present >> 3] |= np.uint8(128 >> (present & 7))
+            if abs(step) > BYTE:
+                large[moved >> 3] |= np.uint8(128 >> (moved & 7))
+                steps[few] = step
+                few += 1
+            else:
+                small[moved - few] = np.int8(step)
+            moved += 1
+        present += 1
+    return present, moved, few
+
+
+@compiled(
+    "void(Array(uint8, 1, 'C', readonly=True), Array(uint8, 1, 'C', readonly=True), int64, int64, float32[::1],"
+    "float32[::1], float32[::1])"
+)
+def _unpack(  # noqa: PLR0917 - compiled code takes what it is given by position
+    there: Bytes, data: Bytes, large: int, small: int, steps: Singles, scales: Singles, values: Singles
+) -> None:
+    """Put what `data` holds into `values`: bits of what is not 0, from byte `large` on of what is large, and from byte
+    `small` on the small ones; `steps` are the large ones.
+    """
+    present = moved = few = 0
+    for place in range(len(values)):
+        if not there[place >> 3] & (128 >> (place & 7)):
+            values[place] = np.nan
+            continue
+        step = np.float32(0)
+        if data[present >> 3] & (128 >> (present & 7)):
+            if data[large + (moved >> 3)] & (128 >> (moved & 7)):
+                step = steps[few]
+                few += 1
+            else:
+                step = np.float32(np.int8(data[small + moved - few]))
+            moved += 1
+        present += 1
+        values[place] = step * (scales[place] / np.float32(STEPS))

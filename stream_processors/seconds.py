@@ -276,6 +276,12 @@ def _reduce(  # noqa: PLR0917 - compiled code takes what it is given by position
     return samples
 
 
+@lru_cache(maxsize=KNOWN)
+def _offsets(count: int, into_ns: int, period_ns: int) -> Floats:
+    """When samples are taken, s into their second."""
+    return np.asarray((into_ns + period_ns * np.arange(count)) / SECOND_NS, np.float64)
+
+
 def reduce_batch(batch: Telemetry) -> list[Second]:
     """The seconds that `batch` touches, oldest first; usually one."""
     matrices = Matrices.of(batch.metrics)
@@ -288,7 +294,7 @@ def reduce_batch(batch: Telemetry) -> list[Second]:
     while start < batch.count:
         second, into_ns = divmod(batch.start_ns + start * period_ns, SECOND_NS)
         stop = min(batch.count, start - (into_ns - SECOND_NS) // period_ns)
-        offsets = (into_ns + period_ns * np.arange(stop - start)) / SECOND_NS
+        offsets = _offsets(stop - start, into_ns, period_ns)
         values = np.empty((len(ROWS), len(plan.lineup.columns)))
         means = np.empty(cells.shape[1], np.float32)
         taken = _reduce(cells[start:stop], offsets, columns.starts, columns.widths, plan.places, values, means)

@@ -46,7 +46,7 @@ WAITING: Final = 5_000
 def measure(kind: str, hosts: int, seconds: int, beside: bool = False) -> dict[str, float]:
     """Milliseconds of processor time a window, windows a second of processor time, and how long after the last message
     all verdicts were told. With `beside` also the milliseconds a message of bare Faust: in real time
-    beside the worker, and before that as fast as messages are published; and those of our own work.
+    beside the worker, and before that of what lies in the topics; and those of our own work.
     """
     telemetry = [[decode_telemetry(each) for each in second] for second in islice(HOSTS[kind](), LEARNT + seconds)]
     names = [f"bench-{number:05d}" for number in range(hosts)]
@@ -70,11 +70,11 @@ def measure(kind: str, hosts: int, seconds: int, beside: bool = False) -> dict[s
 
         def read(learnt: int) -> None:
             count = hosts * learnt * len(telemetry[0])
-            eventually(lambda: bare.acknowledged(kafka.bootstrap) >= count, "bare Faust read", timeout_s=60 + hosts)
+            eventually(lambda: bare.acknowledged(kafka.bootstrap) >= count, "bare Faust read", timeout_s=300 + hosts)
 
+        publish(kafka.bootstrap, telemetry[:LEARNT], names)
         others = [stack.enter_context(bare.running(kafka.bootstrap, directory / "bare"))] if beside else []
         started = [*map(processor_s, others)]
-        publish(kafka.bootstrap, telemetry[:LEARNT], names)
         if beside:
             read(LEARNT)
         worker = Service("worker", environ, directory / "worker.log")
@@ -173,8 +173,8 @@ def main() -> None:
     )
     if args.bare:
         print(
-            "bare Faust: {bare_ms_a_message:.3f} ms a message beside it, {bare_fast_ms_a_message:.3f} ms "
-            "as fast as messages are published; our own work: {own_ms_a_message:.3f} ms".format(**figures)
+            "bare Faust: {bare_ms_a_message:.3f} ms a message beside it, {bare_fast_ms_a_message:.3f} ms of what lies "
+            "in the topics; our own work: {own_ms_a_message:.3f} ms".format(**figures)
         )
 
 
