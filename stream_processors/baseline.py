@@ -177,16 +177,20 @@ class Baseline:
 
     @classmethod
     def restore(cls, record: StateRecord) -> Baseline:
-        """The model that `record` came from. Raises KeyError or ValueError for any other record."""
+        """The model that `record` came from. Raises KeyError, TypeError or ValueError for any other record."""
         manifest, arrays = json.loads(record.manifest), record.arrays
-        if manifest["catalogue"] != feature_table().mark or arrays["center"].shape != (len(feature_table()),):
+        size = (len(feature_table()),)
+        if manifest["catalogue"] != feature_table().mark or not arrays["center"].shape == arrays["scale"].shape == size:
             raise ValueError("the model was made for another catalogue")
         blocks: dict[str, Block] = {}
         for name in manifest["blocks"]:
             prefix = f"ensemble {name} "
             mine = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
             ensemble = Ensemble.restore(mine, manifest["chance"] / len(manifest["blocks"]))
-            blocks[name] = Block(arrays[f"kept {name}"].astype(np.int16), ensemble)
+            kept = arrays[f"kept {name}"].astype(np.int16)
+            if kept.shape != (ensemble.width,) or not ((kept >= 0) & (kept < len(feature_table()))).all():
+                raise ValueError(f"the ensemble of {name} looks at other features than it has learnt")
+            blocks[name] = Block(kept, ensemble)
         levels: dict[Place, Levels] = {}
         for key, names in manifest["instances"].items():
             subsystem, _, dimension = key.partition(" ")
@@ -195,7 +199,7 @@ class Baseline:
             levels[place] = Levels(
                 shared(tuple(names)), unpacked(center, place, len(names)), unpacked(scale, place, len(names))
             )
-        return cls(
+        baseline = cls(
             version=manifest["version"],
             center=np.asarray(arrays["center"], dtype=np.float32),
             scale=np.asarray(arrays["scale"], dtype=np.float32),
@@ -204,6 +208,8 @@ class Baseline:
             blocks=blocks,
             levels=levels,
         )
+        baseline.score(np.zeros(size, np.float32))  # what cannot say anything of a window is no model
+        return baseline
 
 
 def severity(strangeness: Mapping[str, float], subsystems: int) -> float:

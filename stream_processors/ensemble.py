@@ -18,7 +18,17 @@ from numpy.typing import NDArray
 
 from stream_processors.calibration import SMALLEST, Calibration
 from stream_processors.compiled import compiled
-from stream_processors.detectors import DETECTORS, RANKS, Detector, Floats, IsolationForest, Lesson, Residual, Singles
+from stream_processors.detectors import (
+    DETECTORS,
+    RANKS,
+    Detector,
+    Floats,
+    IsolationForest,
+    Lesson,
+    Residual,
+    Singles,
+    ranks,
+)
 from stream_processors.scaling import CLIP
 
 
@@ -57,6 +67,8 @@ class Ensemble:
         assert isinstance(residual, Residual)
         assert isinstance(iforest, IsolationForest)
         space, forest = residual.space, iforest.forest
+        if (forest.feature >= len(ranks(len(space.center)))).any():
+            raise ValueError(f"the forest asks for more than {len(space.center)} features tell")
         laws = np.array([(each.start, each.share, each.scale, each.shape) for each in every])
         learnt = (
             *(space.center, space.axes, space.scales, space.rest),
@@ -64,6 +76,11 @@ class Ensemble:
             *(forest.depth, forest.norm, scores, laws),
         )
         object.__setattr__(self, "plain", learnt)
+
+    @property
+    def width(self) -> int:
+        """Number of features."""
+        return len(self.plain[0])
 
     @classmethod
     def learn(cls, rows: Singles, chance: float, seed: int) -> Self:
@@ -210,10 +227,11 @@ def _judge(  # noqa: PLR0917 - compiled code takes what it is given by position
     scores[2] = np.exp2(-path / len(roots) / norm)
     scores[3] = np.sqrt(max(outside, 0.0) / rest)
     strangeness = 0.0
-    for detector in range(4):
+    count = len(scores)
+    for detector in range(count):
         tails[detector] = _tail(calibrated[detector], laws[detector], scores[detector])
-        strangeness -= np.log10(tails[detector]) / 4
-    tails[4] = _tail(calibrated[4], laws[4], strangeness)
+        strangeness -= np.log10(tails[detector]) / count
+    tails[count] = _tail(calibrated[count], laws[count], strangeness)
 
 
 def _kept(detector: Detector, scores: Floats) -> tuple[Detector, Floats]:

@@ -88,9 +88,11 @@ class FlatForest:
 
     @classmethod
     def restore(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """The forest that `arrays` came from."""
+        """The forest that `arrays` came from. Raises KeyError or ValueError for others: compiled code walks through it
+        and does not look where it goes.
+        """
         depth, norm = arrays["forest.constants"].tolist()
-        return cls(
+        forest = cls(
             feature=arrays["forest.feature"].astype(np.uint8),
             value=arrays["forest.value"].astype(np.float32),
             step=arrays["forest.step"].astype(np.uint8),
@@ -100,6 +102,14 @@ class FlatForest:
             depth=int(depth),
             norm=norm,
         )
+        nodes = len(forest.value)
+        if not nodes == len(forest.feature) == len(forest.step) == len(forest.length) > forest.depth:
+            raise ValueError("the arrays of a forest do not fit together")
+        leaf = (forest.step == 0) & np.isposinf(forest.value)
+        inside = leaf | (np.arange(nodes) + forest.step + 1 < nodes)
+        if not (inside.all() and (forest.length < len(forest.lengths)).all() and (forest.roots < nodes).all()):
+            raise ValueError("a forest points outside of itself")
+        return forest
 
 
 def _starts(sizes: Sequence[int]) -> NDArray[np.intp]:

@@ -75,6 +75,8 @@ class Subspace:
 
     @classmethod
     def restore(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """The subspace that `arrays` came from."""
+        """The subspace that `arrays` came from. Raises KeyError or ValueError for others."""
         center, axes, scales, rest = (arrays[f"subspace.{name}"] for name in ("center", "axes", "scales", "rest"))
+        if axes.shape != (*scales.shape, *center.shape):
+            raise ValueError(f"axes {axes.shape} for {scales.shape} components of {center.shape} features")
         return cls(center.astype(np.float32), axes.astype(np.float32), scales.astype(np.float32), float(rest[0]))

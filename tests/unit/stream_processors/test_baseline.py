@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from schemas.catalogue import subsystem_metrics
 from schemas.codec import Rejected, decode, decode_telemetry, encode
@@ -103,6 +106,38 @@ def test_a_baseline_is_its_record(calm: Baseline) -> None:
         assert again.levels[place].names == levels.names
         np.testing.assert_array_equal(again.levels[place].center, levels.center)
         np.testing.assert_array_equal(again.levels[place].scale, levels.scale)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        ("kept cpu", lambda a: a + 30_000),
+        ("kept cpu", lambda a: -a - 1),
+        ("kept cpu", lambda a: a[1:]),
+        ("scale", lambda a: a[1:]),
+        ("ensemble cpu subspace.axes", lambda a: a[1:]),
+        ("ensemble cpu subspace.axes", lambda a: a[:, 1:]),
+        ("ensemble cpu subspace.center", lambda a: a[1:]),
+        ("ensemble cpu subspace.scales", lambda a: a[None]),
+        ("ensemble cpu forest.feature", lambda a: a + 10),
+        ("ensemble cpu forest.step", lambda a: np.full_like(a, 255)),
+        ("ensemble cpu forest.value", lambda a: np.where(np.isposinf(a), np.float32(0), a)),
+        ("ensemble cpu forest.value", lambda a: a[None]),
+        ("ensemble cpu forest.length", lambda a: a + 200),
+        ("ensemble cpu forest.lengths", lambda a: a[:1]),
+        ("ensemble cpu forest.roots", lambda a: a + 60_000),
+        ("ensemble cpu forest.constants", lambda a: a * 1e6),
+        ("ensemble cpu scores.zscore", lambda a: a[1:]),
+    ],
+    ids=lambda damage: damage[0],
+)
+def test_a_record_that_was_damaged_is_refused_before_compiled_code_sees_it(
+    calm: Baseline, damage: tuple[str, Callable[[NDArray[Any]], NDArray[Any]]]
+) -> None:
+    record, (name, change) = calm.record("a", "model/1"), damage
+    arrays = {**record.arrays, name: change(record.arrays[name])}
+    with pytest.raises((TypeError, ValueError)):
+        Baseline.restore(replace(record, arrays=arrays))
 
 
 @pytest.mark.parametrize(("count", "period_ms", "sound"), [(60, 1000, True), (61, 1000, False), (2, 60_000, False)])
