@@ -108,6 +108,12 @@ class Look:
         """Whether work is given up already, and what takes its place rises, however little."""
         return not self.words and self._traded(0.0, GIVEN_UP)
 
+    def lacks_work_of(self, shape: Singles) -> bool:
+        """Whether nothing of the work that is taken up in `shape` (metrics,) is more than usual."""
+        places = _places().work
+        taken_up = shape[places] >= TRADED
+        return bool(taken_up.any() and not (self.shape[places][taken_up] > 0).any())
+
     def _traded(self, risen: float, left: float) -> bool:
         levels = self.shape[_places().work]
         names = np.array([feature_table().metrics[metric].subsystem for metric in _places().work])

@@ -167,6 +167,8 @@ class Regimes:
             return ""
         known = self._like(seen.shape)
         going_on = known is not None and known.begun > 0 and second - known.last <= GOING_ON_S
+        if known is not None and not going_on and seen.lacks_work_of(known.shape):
+            known = None  # all of a host may stand still, and look like the part of a phase in which work is given up
         if known is None and seen.trades:
             known = self._add(Phase(seen.shape, 0, second - TAIL_S - 1))
         if known is not None and (seen.trades or going_on or known.times >= self.phase_times):

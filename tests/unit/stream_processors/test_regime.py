@@ -286,6 +286,18 @@ def test_where_work_is_given_up_what_takes_its_place_has_a_window_more_to_show(
     assert waits == [True] * windows + [False] * (8 - windows)
 
 
+def test_a_host_that_stands_still_is_no_checkpoint() -> None:
+    regimes = Regimes(2)
+    checkpoint = working({WROTE: (60.0, 9.0), SENT: (-40.0, 0.0), COMPUTED: (-40.0, 0.0)})
+    still = working({WROTE: (-5.0, 0.0), SENT: (-40.0, 0.0), COMPUTED: (-40.0, 0.0)})
+    begins = working({WROTE: (6.0, 1.4), SENT: (-40.0, 0.0), COMPUTED: (-40.0, 0.0)})
+    for second in (1000, 2000):
+        assert regimes.phase(checkpoint, second).startswith("a phase of the work")
+    assert regimes.phase(still, 3000) == "", "it gives up the same work, but takes up none"
+    assert regimes.phase(begins, 4000) == "a phase of the work that came 2 times before"
+    assert regimes.phase(still, 4001) == "a phase of the work that came 2 times before", "which is not over at once"
+
+
 def test_nothing_opens_while_a_phase_that_is_known_may_begin() -> None:
     regimes, whole = Regimes(2), looks(1)
     part, other = replace(whole, shape=np.where(np.arange(len(whole.shape)) % 2, whole.shape, np.float32(0))), looks(2)
