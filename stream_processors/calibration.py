@@ -9,6 +9,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from stream_processors.compiled import compiled
+
 Floats = NDArray[np.float64]
 
 SMALLEST: Final = 1e-12
@@ -21,6 +23,18 @@ WORTH: Final = 30.0
 SHAPES: Final = (0.0, 0.5)
 SAME: Final = 1 / log(10)
 """Scale of the tail of -log10 of a tail probability."""
+
+
+@compiled("float64(float64[::1], float64[::1], float64)")
+def tail_probability(scores: Floats, law: Floats, score: float) -> float:
+    """Chance of `score` or more, from SMALLEST to 1, by a calibration with these sorted `scores` and this `law`."""
+    start, share, scale, shape = law
+    if score > start:
+        excess = (score - start) / scale
+        tail = np.exp(-excess) if shape == 0 else (1 + shape * excess) ** (-1 / shape)
+        return float(max(share * tail, SMALLEST))
+    below = np.searchsorted(scores, score)
+    return float(max(share, (len(scores) - below + 0.5) / (len(scores) + 1)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +91,15 @@ class Calibration:
         threshold = _at(ordered, 1 - chance) if chance >= share else start + scale * _quantile(chance / share, shape)
         return cls(ordered, threshold, start, share, scale, shape)
 
+    @property
+    def law(self) -> Floats:
+        """Start, share, scale and shape of the tail, (4,)."""
+        return np.array([self.start, self.share, self.scale, self.shape])
+
     def tail_probabilities(self, scores: Floats) -> Floats:
         """Chances of these `scores` (n,) or more, from SMALLEST to 1."""
-        above = len(self.scores) - np.searchsorted(self.scores, scores, side="left")
-        body = np.maximum(self.share, (above + 0.5) / (len(self.scores) + 1))
-        excess = np.maximum(scores - self.start, 0.0) / self.scale
-        tail = self.share * (np.exp(-excess) if self.shape == 0 else (1 + self.shape * excess) ** (-1 / self.shape))
-        return np.maximum(np.where(scores > self.start, tail, body), SMALLEST)
+        law = self.law
+        return np.array([tail_probability(self.scores, law, score) for score in scores], np.float64)
 
 
 def tail_of(excesses: Floats) -> tuple[float, float]:

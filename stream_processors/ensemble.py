@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_processors.calibration import SMALLEST, Calibration
+from stream_processors.calibration import Calibration, tail_probability
 from stream_processors.compiled import compiled
 from stream_processors.detectors import (
     DETECTORS,
@@ -69,7 +69,7 @@ class Ensemble:
         space, forest = residual.space, iforest.forest
         if (forest.feature >= len(ranks(len(space.center)))).any():
             raise ValueError(f"the forest asks for more than {len(space.center)} features tell")
-        laws = np.array([(each.start, each.share, each.scale, each.shape) for each in every])
+        laws = np.stack([each.law for each in every])
         learnt = (
             *(space.center, space.axes, space.scales, space.rest),
             *(forest.feature, forest.value, forest.step, forest.length, forest.lengths, forest.roots),
@@ -149,24 +149,6 @@ class Ensemble:
         )
 
 
-@compiled("float64(float64[::1], float64[::1], float64)")
-def _tail(scores: Floats, law: Floats, score: float) -> float:
-    """As Calibration.tail_probabilities, of one score. `law` is its start, share, scale and shape."""
-    start, share, scale, shape = law
-    if score > start:
-        excess = (score - start) / scale
-        tail = np.exp(-excess) if shape == 0 else (1 + shape * excess) ** (-1 / shape)
-        return float(max(share * tail, SMALLEST))
-    below, end = 0, len(scores)
-    while below < end:
-        middle = (below + end) // 2
-        if scores[middle] < score:
-            below = middle + 1
-        else:
-            end = middle
-    return float(max(share, (len(scores) - below + 0.5) / (len(scores) + 1)))
-
-
 @compiled(
     "void(float32[::1], int16[::1], float64[::1], float64[::1],"
     "float32[::1], float32[:,::1], float32[::1], float64,"
@@ -229,9 +211,9 @@ def _judge(  # noqa: PLR0917 - compiled code takes what it is given by position
     strangeness = 0.0
     count = len(scores)
     for detector in range(count):
-        tails[detector] = _tail(calibrated[detector], laws[detector], scores[detector])
+        tails[detector] = tail_probability(calibrated[detector], laws[detector], scores[detector])
         strangeness -= np.log10(tails[detector]) / count
-    tails[count] = _tail(calibrated[count], laws[count], strangeness)
+    tails[count] = tail_probability(calibrated[count], laws[count], strangeness)
 
 
 def _kept(detector: Detector, scores: Floats) -> tuple[Detector, Floats]:

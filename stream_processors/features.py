@@ -268,7 +268,7 @@ def describe(values: Floats) -> Floats:
     level: mean; variability: standard deviation; trend: least-squares slope per second; roughness: mean absolute step
     between neighbouring samples.
     """
-    features = np.empty((6, values.shape[1]))
+    features = np.empty((len(FEATURES), values.shape[1]))
     for place in range(values.shape[1]):
         n, sum_t, mean = values[N, place], values[SUM_T, place], values[MEAN, place]
         apart = n * values[SUM_TT, place] - sum_t * sum_t

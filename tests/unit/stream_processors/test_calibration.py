@@ -5,11 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stream_processors.calibration import SHAPES, SMALLEST, USUAL_SHAPE, Calibration, tail_of
+from stream_processors.calibration import SHAPES, SMALLEST, USUAL_SHAPE, Calibration, tail_of, tail_probability
 
 
 def tail(fitted: Calibration, score: float) -> float:
-    return float(fitted.tail_probabilities(np.array([score]))[0])
+    return tail_probability(fitted.scores, fitted.law, score)
+
+
+def written_out(fitted: Calibration, score: float) -> float:
+    if score > fitted.start:
+        excess = (score - fitted.start) / fitted.scale
+        beyond = np.exp(-excess) if fitted.shape == 0 else (1 + fitted.shape * excess) ** (-1 / fitted.shape)
+        return float(max(fitted.share * beyond, SMALLEST))
+    above = int((fitted.scores >= score).sum())
+    return float(max(fitted.share, (above + 0.5) / (len(fitted.scores) + 1)))
 
 
 def calibration(count: int, seed: int = 0) -> Calibration:
@@ -24,6 +33,7 @@ def test_tail_probabilities_fall_with_the_score_and_never_reach_zero(count: int)
     assert (np.diff(tails) <= 0).all()
     assert tails[0] == pytest.approx(1.0, abs=0.06)
     assert tails[-1] == SMALLEST
+    np.testing.assert_allclose([written_out(fitted, score) for score in at], tails, rtol=1e-12)
 
 
 @pytest.mark.parametrize("count", [10, 11, 127, 600])
