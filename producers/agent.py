@@ -45,6 +45,7 @@ class Agent:
     and another one goes on with the loop.
 
     attention  whether something about this host asks for a close look, for adaptive sampling
+    give_way   called when the loop is stuck, and why: it may be what keeps others waiting
     quiet_s    how long a host must be quiet to be sampled less often
     look_s     how often the loop is looked after
     """
@@ -56,12 +57,14 @@ class Agent:
         emit: Callable[[Sequence[Telemetry]], None],
         *,
         attention: Callable[[], bool] = lambda: False,
+        give_way: Callable[[str], None] = lambda why: None,
         quiet_s: float = QUIET_S,
         look_s: float = LOOK_S,
     ) -> None:
         self._frame = frame
         self._clock = clock
         self._emit = emit
+        self._give_way = give_way
         self._look_s = look_s
         self._notices = frame.host.notices
         settings = frame.host.settings
@@ -118,6 +121,8 @@ class Agent:
                 return False
             looks = looks + 1 if turns == self._turns else 0
             turns = self._turns
+            if looks == LOOKS:
+                self._give_way("its loop has not moved")
             if looks < LOOKS:
                 if looks == 0 and self.stalled:
                     log.warning("the loop moves again")

@@ -12,6 +12,7 @@ from producers.clock import Clock
 from producers.endpoint import site
 from producers.namespaces import container_notes
 from producers.notices import Notices
+from producers.priority import Priority, as_usual
 from producers.publisher import Episodes, Publisher
 from producers.status import Status
 from producers.vitals import Vitals
@@ -26,7 +27,7 @@ FLUSH_S = 5.0
 
 
 class Service:
-    """All parts of an agent over this machine, wired.
+    """All parts of an agent over this machine, wired. Make and run it in the main thread.
 
     client  properties of librdkafka that say where Kafka is
     beat    called after every batch: the sampling loop is at work
@@ -41,6 +42,10 @@ class Service:
         self._client = client
         self._beat = beat
         self._notices, self._vitals = Notices(), Vitals()
+        self._priority = Priority()
+        if settings.realtime:
+            # First of all: sampling waits for locks that the threads of the publisher hold.
+            self._priority.go_first()
         self._publisher = Publisher(
             client,
             settings.queue_mb,
@@ -49,11 +54,14 @@ class Service:
             notices=self._notices,
             vitals=self._vitals,
         )
-        self._frame = new_frame(settings, clock, notices=self._notices, vitals=self._vitals, lost=self._publisher.lost)
-        self._who = self._frame.identity
-        self._attention = Attention(self._who.host)
-        self._watch = new_watch(self._frame.host, clock)
-        self._agent = Agent(self._frame, clock, self._emit, attention=self._attention)
+        with as_usual():  # looking around takes long
+            self._frame = new_frame(
+                settings, clock, notices=self._notices, vitals=self._vitals, lost=self._publisher.lost
+            )
+            self._who = self._frame.identity
+            self._attention = Attention(self._who.host)
+            self._watch = new_watch(self._frame.host, clock)
+        self._agent = Agent(self._frame, clock, self._emit, attention=self._attention, give_way=self._priority.give_way)
         self._latest: Sequence[Telemetry] = ()
         self._notes = container_notes(settings.procfs)
 
@@ -101,7 +109,8 @@ class Service:
 
     def _remarks(self) -> tuple[str, ...]:
         log_problem = (f"kernel log: {self._watch.problem}",) if self._watch.problem else ()
-        return (*self._notes, *log_problem, *self._frame.notes())
+        refused = (self._priority.refused,) if self._priority.refused else ()
+        return (*self._notes, *log_problem, *refused, *self._frame.notes())
 
     def _serve(self) -> Server | None:
         settings = self._settings

@@ -147,6 +147,7 @@ class AgentSettings(Settings):
                            spool
     budget_pct, budget_mb  what the agent may take, % of one core over a minute and MB resident, before it leaves out
                            its dearest collectors; 0 is no limit
+    realtime               whether sampling goes before all that share the processors fairly, where that is allowed
     adaptive, quiet_period_ms
                            whether a quiet host is sampled less often, and how often
     http_host, http_port   where /metrics, /healthz and /readyz are served; port 0 serves nothing
@@ -171,6 +172,7 @@ class AgentSettings(Settings):
     spool_mb: int = 256
     budget_pct: float = 5.0
     budget_mb: int = 200
+    realtime: bool = True
     adaptive: bool = False
     quiet_period_ms: int = 500
     http_host: str = "127.0.0.1"

@@ -11,6 +11,7 @@ from typing import Final
 
 from producers.gpu.child import Child, sender
 from producers.gpu.wire import orders
+from producers.priority import Priority
 
 SET_PDEATHSIG: Final = 1
 
@@ -36,6 +37,9 @@ def main() -> int:
     try:
         if not child.start():
             return 0
+        if wanted.realtime:
+            # Only now: bringing up the library may keep a processor for long.
+            Priority().go_first()
         while os.read(0, 4096):
             child.cycle()
     except BrokenPipeError:

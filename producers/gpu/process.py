@@ -174,7 +174,10 @@ class GpuSource:
     def _start(self, now_ns: int) -> None:
         names = (f"gpu{index}" for index in range(MOST_GPUS))
         unwanted = [name for name in names if name in self._avoided or not self._host.wanted("gpu", name)]
-        orders = Orders(self._host.settings.nvml, self._host.gpus.by_uuid, tuple(unwanted), os.getpid())
+        settings = self._host.settings
+        orders = Orders(
+            settings.nvml, self._host.gpus.by_uuid, tuple(unwanted), os.getpid(), realtime=settings.realtime
+        )
         try:
             self._process = self._spawn(orders)
         except OSError as error:

@@ -14,6 +14,7 @@ from json import dumps
 from typing import Final, Protocol, TypeAlias
 
 from producers.gpu.wire import MARK_SIZE, Mark, Orders
+from producers.priority import as_usual
 
 CHUNK: Final = 1 << 20
 FAREWELL_S: Final = 0.5
@@ -68,13 +69,14 @@ class Process:
         try:
             os.truncate(memory, MARK_SIZE)
             self._mark = Mark(memory)
-            self._popen = subprocess.Popen(
-                [sys.executable, "-m", "producers.gpu"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                bufsize=0,
-                pass_fds=(memory,),
-            )
+            with as_usual():
+                self._popen = subprocess.Popen(
+                    [sys.executable, "-m", "producers.gpu"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    bufsize=0,
+                    pass_fds=(memory,),
+                )
         finally:
             os.close(memory)
         assert self._popen.stdin is not None

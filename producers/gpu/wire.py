@@ -37,6 +37,7 @@ class Orders:
     unwanted  names of GPUs that are not to be read
     parent    process id, so that a child whose parent died early ends
     mark      descriptor of the shared memory of MARK_SIZE bytes, -1 for none
+    realtime  whether its readings go before all that share the processors fairly, where that is allowed
     """
 
     nvml: str
@@ -44,6 +45,7 @@ class Orders:
     unwanted: tuple[str, ...]
     parent: int
     mark: int = -1
+    realtime: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,7 @@ def heard(kind: int, payload: bytes) -> Said:
 def orders(line: bytes) -> Orders:
     """What the parent wrote. Raises ValueError or TypeError."""
     found = json.loads(line)
-    return Orders(found["nvml"], found["names"], tuple(found["unwanted"]), found["parent"], found["mark"])
+    return Orders(**{**found, "unwanted": tuple(found["unwanted"])})
 
 
 class Frames:

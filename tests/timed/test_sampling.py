@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from pathlib import Path
@@ -127,3 +128,26 @@ def test_an_agent_that_was_stopped_says_what_it_lost(broker: LocalKafka, tmp_pat
     records = records_of(broker.bootstrap, "stopped")["cpu"]
     assert records[-1].dropped >= int(found[2])
     assert [record.sequence for record in records] == list(range(len(records)))
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize("realtime", [True, False])
+def test_all_threads_of_an_agent_go_first_unless_told_not_to(
+    broker: LocalKafka, tmp_path: Path, realtime: bool
+) -> None:
+    """One that waits for another is as late as that one, and the publisher's threads hold locks."""
+    environ = {
+        "REVEAL_KAFKA_BOOTSTRAP": broker.bootstrap,
+        "REVEAL_AGENT_HOST": f"first-{realtime}",
+        "REVEAL_AGENT_REALTIME": str(realtime).lower(),
+    }
+    with running_agent(environ, tmp_path / "agent.log") as agent:
+        eventually(complete(broker.bootstrap, f"first-{realtime}", 2), "two seconds of telemetry")
+        threads = psutil.Process(agent.process.pid).threads()
+        policies = {os.sched_getscheduler(thread.id) & ~os.SCHED_RESET_ON_FORK for thread in threads}
+        assert agent.stop() == 0, agent.tail()
+    if "does not let sampling go first" in agent.tail():
+        pytest.skip("needs CAP_SYS_NICE or a limit on real-time priority")
+    assert len(threads) > 3
+    assert policies == {os.SCHED_RR if realtime else os.SCHED_OTHER}
+    assert "gives way" not in agent.tail()
