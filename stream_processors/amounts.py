@@ -15,7 +15,9 @@ from stream_processors.looks import speaks_of_fault
 from stream_processors.scaling import USUAL
 from stream_processors.seconds import Singles
 
-UNITS: Final = frozenset({"kB", "B", "pages", "sockets", "connections", "objects", "entries", "files", "inodes"})
+UNITS: Final = frozenset(
+    {"kB", "B", "pages", "blocks", "sockets", "connections", "objects", "entries", "files", "inodes"}
+)
 FLOWING: Final = frozenset({"mem.dirty", "mem.writeback", "tcp.orphan"})
 """Amounts that are on their way."""
 SLOW: Final = frozenset({"cpu.load1", "cpu.load5", "tcp.time_wait"})

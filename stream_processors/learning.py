@@ -164,7 +164,8 @@ class Learner:
 
     def settle(self, deviations: Singles) -> Singles:
         """What is strange about a window with these `deviations`, now that it is over: without what lies elsewhere for
-        some time and speaks of nothing, such as memory that was allocated. That is followed from window to window.
+        some time and speaks of nothing, such as memory that was allocated. That is followed from window to window. On
+        its way back to where it used to be it is no stranger.
         """
         places, shift = amount_places(), self.shift
         now = deviations.take(places)
@@ -176,11 +177,11 @@ class Learner:
         if np.count_nonzero(after):
             self.shift = np.zeros(len(deviations), np.float32)
             self.shift[places] = after
-        return deviations if shift is None else deviations - shift
+        return deviations if shift is None else _beyond(deviations, shift)
 
     def settled(self, deviations: Singles) -> Singles:
         """`deviations` of a part of the last window without what lies elsewhere; nothing is followed."""
-        return deviations if self.shift is None else deviations - self.shift
+        return deviations if self.shift is None else _beyond(deviations, self.shift)
 
     def waits_for(self, second: int) -> Fit | None:
         """The fit without which a window that starts at `second` cannot be judged."""
@@ -352,3 +353,8 @@ def _described(baseline: Baseline, host: str, rows: Sequence[Row]) -> StateRecor
         "kept": baseline.kept,
     }
     return replace(record, manifest=json.dumps({**json.loads(record.manifest), **told}))
+
+
+def _beyond(deviations: Singles, shift: Singles) -> Singles:
+    """How far `deviations` are from all that lies between what is usual and `shift`; all (len(feature_table()),)."""
+    return np.asarray(deviations - deviations.clip(np.minimum(shift, 0), np.maximum(shift, 0)), np.float32)

@@ -38,6 +38,7 @@ def off(**sizes: float) -> np.ndarray:
     [
         ("mem.free", "level", True),
         ("mem.free", "trend", False),
+        ("mem.free_blocks", "level", True),
         ("mem.dirty", "level", False),
         ("mem.hugetlb", "level", False),  # speaks of a fault
         ("cpu.load1", "trend", True),
@@ -57,11 +58,22 @@ def test_a_step_of_an_amount_is_strange_for_a_minute_and_anything_else_for_as_lo
     assert told[10][place("mem.free")] < -25.0
     assert abs(told[60][place("mem.free")]) < 4.0
     assert {each[place("cpu.busy_pct")] for each in told} == {np.float32(50.0)}
-    # It is given back: as strange the other way, and as shortly.
+    # It is given back, halfway at first: what is as it used to be is not strange, whatever was last.
+    halfway = [mine.settle(off(mem__free=-20.0)) for _ in range(10)]
+    assert {each[place("mem.free")] for each in halfway} == {np.float32(0.0)}
     back = [mine.settle(off()) for _ in range(150)]
-    assert back[0][place("mem.free")] > 40.0
-    assert abs(back[60][place("mem.free")]) < 4.0
+    assert {each[place("mem.free")] for each in back} == {np.float32(0.0)}
     assert mine.shift is None
+
+
+def test_what_is_given_back_beyond_what_is_usual_is_strange() -> None:
+    mine = learner()
+    for _ in range(90):
+        mine.settle(off(mem__free=-50.0))
+    more = mine.settle(off(mem__free=30.0))
+    assert more[place("mem.free")] == 30.0
+    less = mine.settle(off(mem__free=-80.0))
+    assert less[place("mem.free")] < -25.0
 
 
 def test_an_amount_that_grows_fast_stays_strange() -> None:
