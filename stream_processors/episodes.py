@@ -28,8 +28,8 @@ UPDATE_EVERY = 5
 FADING = 0.97
 """What a window says of causes counts this much less with each that follows."""
 SETTLED = 10
-"""After so many windows, or once it was closed, an episode keeps the cause that was named until another one is, since
-faults have after-effects.
+"""After so many windows, or once it was closed, an episode keeps the cause that was named, since faults have
+after-effects, until another one has held for more of it. A symptom does not take the place of a cause.
 """
 CANDIDATE = 0.2
 """A cause that fits so well is told as a candidate."""
@@ -59,6 +59,7 @@ class Tracker:
     weights  severity-weighted shares of the subsystems over the episode
     fits     by cause, sum of how well it fits the windows, weighted by severity and fading
     heard    sum of those weights
+    held     the same sum as in fits over all of the episode, without fading
     since    by metric, the first second in which it was strange, ns, and the last
     last_ns  end of the last window, ns
     """
@@ -75,6 +76,7 @@ class Tracker:
     weights: dict[str, float] = field(default_factory=dict)
     fits: dict[str, float] = field(default_factory=dict)
     heard: float = 0.0
+    held: dict[str, float] = field(default_factory=dict)
     since: dict[str, tuple[int, int]] = field(default_factory=dict)
     last_ns: int = 0
 
@@ -118,6 +120,7 @@ class Tracker:
             "weights": self.weights,
             "fits": self.fits,
             "heard": self.heard,
+            "held": self.held,
             "since": self.since,
             "last_ns": self.last_ns,
         }
@@ -142,7 +145,7 @@ class Tracker:
         if self.streak == 0:
             # The window before was not anomalous, so what is strange began in the seconds that this one added.
             self.streak_start_ns = begin_ns
-            self.weights, self.fits, self.heard, self.since = {}, {}, 0.0, {}
+            self.weights, self.fits, self.heard, self.held, self.since = {}, {}, 0.0, {}, {}
         self.streak += 1
         self._note(verdict, finding)
         settings = self.settings
@@ -186,14 +189,16 @@ class Tracker:
     def _continue(self, verdict: Verdict, finding: Finding) -> list[Episode]:
         before = self.open
         assert before is not None
+        if verdict.state == "withheld":
+            # A fault that starves the agent is not over because little is heard of the host.
+            unheard_s = (verdict.window_end_ns - before.updated_ns) / SECOND_NS
+            return self.end("Closed because too little data comes") if unheard_s > self.settings.silence_s else []
         # What is strange elsewhere does not prolong it: that is an episode of its own, once this one is closed.
         same = _overlap(before.shares, verdict.shares) >= SAME_SHARE
         severe = verdict.severity >= min(self.settings.close_severity, before.peak_severity / 2)
         if not same or not (severe or verdict.anomalous):
             self.calm += 1
-            if self.calm < self.settings.close_windows:
-                return []
-            return self.end("Closed because too little data comes") if verdict.state == "withheld" else [self._close()]
+            return [] if self.calm < self.settings.close_windows else [self._close()]
         self.rest = self.rest + 1 if finding.settled else 0
         if self.rest >= REST:
             return self.end("Closed because what is left is another level")
@@ -242,6 +247,7 @@ class Tracker:
             for name in causes()
             if (total := FADING * self.fits.get(name, 0.0) + weight * finding.fits.get(name, 0.0)) > 0
         }
+        self.held = _sum(self.held, finding.fits, weight)
         begin_ns = verdict.window_end_ns - self.settings.step_s * SECOND_NS
         kept = {name: (first, last) for name, (first, last) in self.since.items() if begin_ns - last <= CALM_NS}
         self.since = kept | {name: (kept[name][0] if name in kept else begin_ns, begin_ns) for name in finding.strange}
@@ -254,6 +260,7 @@ class Tracker:
         heard = before.peak_severity * (1 - FADING**before.windows) / (1 - FADING)
         self.heard += heard
         self.fits = _sum(self.fits, before.candidates, heard)
+        self.held = _sum(self.held, before.candidates, weight)
 
     def _judged(self, episode: Episode, finding: Finding) -> Episode:
         """`episode` with subsystem, cause and evidence as they stand."""
@@ -264,8 +271,9 @@ class Tracker:
         cause = next(iter(name for name in order if told[name] >= NAMED), None)
         confidence = told[cause] if cause else 0.0
         taken_up = self.closed is not None and self.closed.id == episode.id
-        if cause is None and episode.cause is not None and (episode.windows > SETTLED or taken_up):
-            cause, confidence = episode.cause, episode.confidence  # it fades out
+        if episode.cause is not None and (episode.windows > SETTLED or taken_up) and not self._renames(episode, cause):
+            cause, confidence = episode.cause, told.get(episode.cause, 0.0)
+            confidence = confidence if confidence >= NAMED else episode.confidence  # it fades out
         measured = max(shares, key=lambda name: shares[name]) if shares else episode.subsystem
         rows = [replace(row, since_ns=self.since[row.metric][0]) for row in finding.rows if row.metric in self.since]
         return replace(
@@ -277,6 +285,15 @@ class Tracker:
             candidates={name: told[name] for name in order[:MOST_CANDIDATES] if told[name] >= CANDIDATE},
             evidence=merged(episode.evidence, rows, cause),
         )
+
+    def _renames(self, episode: Episode, cause: str | None) -> bool:
+        """Whether `cause` takes the place of the one that the episode has had for some time."""
+        if cause is None or episode.cause is None:
+            return False
+        symptom, was_symptom = causes()[cause].fallback, causes()[episode.cause].fallback
+        if symptom != was_symptom:
+            return was_symptom
+        return self.held.get(cause, 0.0) >= self.held.get(episode.cause, 0.0)
 
 
 def _sum(one: Mapping[str, float], other: Mapping[str, float], times: float) -> dict[str, float]:

@@ -32,6 +32,8 @@ KINDS: Mapping[str, tuple[str, str | None, float]] = {
     "-": ("withheld", None, 0.0),
     "x": ("scored", "network", STRONG),  # the same cause seen from another side
     "u": ("scored", "cpu", STRONG),  # strange without a cause
+    "j": ("scored", "memory", STRONG),  # what a job does when it begins or ends
+    "d": ("scored", "memory", STRONG),  # another cause
     "n": ("scored", "network", STRONG),  # on a host that is watched for nothing else
 }
 SHARES: Mapping[str, Mapping[str, float]] = {"x": {"network": 0.6, "cpu": 0.4}}
@@ -45,6 +47,8 @@ SHOWN: Mapping[str, tuple[str, str, str]] = {
     "m": ("vm.swap_out", "memory", "memory_pressure"),
     "x": ("tcp.retrans_segs", "network", "irq_imbalance"),
     "u": ("cpu.smi", "cpu", ""),
+    "j": ("mem.anon", "memory", "workload_change"),
+    "d": ("disk.await_read", "memory", "disk_latency"),
     "n": ("tcp.retrans_segs", "network", "irq_imbalance"),
 }
 
@@ -179,15 +183,27 @@ def test_a_withheld_window_breaks_the_streak() -> None:
     assert Story().tell("..c-c") == []
 
 
-def test_windows_that_are_withheld_close_an_episode_and_say_so() -> None:
+def test_an_episode_goes_on_while_too_little_data_comes_and_is_closed_when_none_comes_for_long() -> None:
+    """A fault that starves the agent as well."""
     story = Story()
     story.tell("..cccc")
-    assert story.tell("----") == []
+    assert story.tell("-" * 20) == []
+    story.tell("cc")
+    assert ids(story.told) == [story.told[0].id]
+    assert story.tracker.open is not None
+    assert story.tell("-" * int(SETTINGS.silence_s)) == []
     [closed] = story.tell("-")
     assert closed.state == "closed"
-    assert closed.closed_ns == (story.second - 6 + 3) * NANO
+    assert closed.closed_ns == (story.second - int(SETTINGS.silence_s) - 2 + 3) * NANO
     assert closed.explanation.endswith("Closed because too little data comes")
     assert story.tell("-----") == []
+
+
+def test_withheld_windows_are_not_calm() -> None:
+    story = Story()
+    story.tell("..cccc")
+    assert story.tell("..--..--.") == [story.told[-1]]
+    assert story.told[-1].state == "closed"
 
 
 def test_calm_windows_close_an_episode_and_weak_ones_do_not() -> None:
@@ -293,6 +309,31 @@ def test_a_cause_that_fades_out_stays_named() -> None:
     assert story.told[-1].cause == "cpu_contention"
     story.tell("x" * 30)
     assert story.tracker.open is None or story.tracker.open.cause != "cpu_contention"
+
+
+def test_a_symptom_does_not_take_the_place_of_a_cause() -> None:
+    """Memory that is given back looks like a job that ends, and fits that better than memory pressure fitted."""
+    story = Story()
+    story.tell("..mmmmmmmmmmmm")
+    assert story.told[-1].cause == "memory_pressure"
+    story.tell("j" * 60)
+    assert {state.cause for state in story.told} == {"memory_pressure"}
+    assert "workload_change" in story.told[-1].candidates
+    # The other way round it does, as soon as it is certain.
+    story = Story()
+    story.tell("..jjjjjjjjjjjjjjj")
+    assert story.told[-1].cause == "workload_change"
+    story.tell("m" * 30)
+    assert story.told[-1].cause == "memory_pressure"
+
+
+def test_a_cause_takes_the_place_of_another_once_it_has_held_for_more_of_the_episode() -> None:
+    story = Story()
+    story.tell("..mmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmmm")
+    story.tell("d" * 39)
+    assert {state.cause for state in story.told} == {"memory_pressure"}
+    story.tell("ddd")
+    assert story.told[-1].cause == "disk_latency"
 
 
 def test_an_episode_that_is_opened_again_keeps_the_cause_it_was_closed_with() -> None:

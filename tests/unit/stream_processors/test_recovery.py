@@ -364,8 +364,8 @@ def test_an_episode_that_ends_in_a_fault_of_ours_is_told(monkeypatch: pytest.Mon
         return take(learner, row)
 
     monkeypatch.setattr(Learner, "take", fail)
-    results = list(backtest(run(["a"], 100, Fault(70, 80)), replace(SETTINGS, row_every=1)))
-    assert len(verdicts(results)) == 98
+    results = list(backtest(run(["a"], 150, Fault(70, 80)), replace(SETTINGS, row_every=1)))
+    assert len(verdicts(results)) == 148
     states = list(episodes(results).values())
     assert [state.revision for state in states] == list(range(len(states)))
     assert states[-1].state == "closed"
