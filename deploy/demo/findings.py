@@ -18,7 +18,8 @@ batches are a second long, and their edges lie where they like.
 
 _PROGRESS: Final = """
 SELECT count(), countIf(state = 'scored'), countIf(state = 'withheld'),
-       dateDiff('millisecond', maxIf(window_end, anomalous), max(window_end)) / 1000
+       dateDiff('millisecond', maxIf(window_end, anomalous), maxIf(window_end, state != 'withheld')) / 1000,
+       toUnixTimestamp64Milli(toDateTime64(max(window_end), 3)) / 1000
 FROM verdicts WHERE host = {host:String}
 """
 _ANOMALIES: Final = """
@@ -33,14 +34,16 @@ FROM anomaly_evidence WHERE id = {id:String} ORDER BY rank
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Windows of the host so far, those of them that were scored or withheld, and how long ago the last anomalous one
-    was, s: very long if there was none.
+    """Windows of the host so far, those of them that were scored or withheld, and how long before the last one that was
+    not withheld the last anomalous one was, s: very long if there was none. What is withheld is not known to be calm.
+    `until` is the end of the last one, s since 1970-01-01 UTC.
     """
 
     windows: int
     scored: int
     withheld: int
     calm_s: float
+    until: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +79,9 @@ class Findings:
         """How far the host has come."""
         rows = self._query(_PROGRESS, {"host": self.host}).rows
         if not rows:
-            return Progress(0, 0, 0, 0.0)
-        return Progress(int(rows[0][0]), int(rows[0][1]), int(rows[0][2]), float(rows[0][3]))
+            return Progress(0, 0, 0, 0.0, 0.0)
+        windows, scored, withheld, calm_s, until = rows[0]
+        return Progress(int(windows), int(scored), int(withheld), float(calm_s), float(until))
 
     def anomalies(self) -> list[Anomaly]:
         """All episodes of the host, the oldest first."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
+
+from tests.laboratory.programs import finding
 
 PROGRAMS: Final[Mapping[str, str]] = {
     "stress-ng": "stress-ng",
@@ -46,12 +50,16 @@ def provide(
 
 
 def read_in(which: Callable[[str], str | None] = shutil.which) -> None:
-    """Reads the programs, so that a fault does not begin with a burst of reads of what it is acted out with."""
+    """Reads the programs, so that a fault does not begin with a burst of reads of what it is acted out with. One that
+    takes the memory of the page cache makes the next ones need it again.
+    """
     for program in PROGRAMS:
         if (path := which(program)) is not None:
             # Running it brings its libraries; it reads of itself what it runs.
             subprocess.run([path, "--version"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
             Path(path).read_bytes()
+    modules = "import tests.laboratory.acts, deploy.demo.faults"
+    subprocess.run((sys.executable, "-P", "-c", modules), env=finding(os.environ), check=False)
 
 
 def _apt(packages: list[str]) -> int:

@@ -46,10 +46,12 @@ class Results:
             for row in self._rows(_EPISODES)
         ]
 
-    def any_open(self) -> bool:
-        """Whether an episode is open, as far as ClickHouse can be asked now."""
+    def any_open(self, since: float) -> bool:
+        """Whether an episode is open, or was until `since`, s since 1970-01-01 UTC, as far as ClickHouse can be asked
+        now.
+        """
         try:
-            return any(row[3] is None for row in self._rows(_EPISODES))
+            return any(row[3] is None or row[3].timestamp() > since for row in self._rows(_EPISODES))
         except StoreError:
             return True
 

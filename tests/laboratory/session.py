@@ -25,6 +25,7 @@ from deploy.stack.state import LOCK, is_locked, read_state
 from schemas.settings import ClickHouseSettings, PipelineSettings, load
 from tests.laboratory import wire
 from tests.laboratory.judge import Episode, Trial
+from tests.laboratory.needs import read_in
 from tests.laboratory.programs import finding
 from tests.laboratory.results import Results
 from tests.laboratory.table import Fault, Place
@@ -34,7 +35,7 @@ START_S: Final = 300.0
 WIRE_S: Final = 20.0
 LINK_GONE_S: Final = 5.0
 SETTLE_S: Final = 10.0
-RECOVERY_S: Final = 75.0
+RECOVERY_S: Final = 150.0
 END_S: Final = 10.0
 STOP_S: Final = 60.0
 POLL_S: Final = 0.3
@@ -105,12 +106,16 @@ class Session:
         return began, time.time()
 
     def recover(self) -> None:
-        """Until no episode is open and none could be taken up again, or for RECOVERY_S at most."""
-        results = self._get_results()
+        """Until no episode is open and none could be taken up again, or for RECOVERY_S at most. That takes windows of
+        the time from now on: a fault may have kept the services waiting as well.
+        """
+        began, results = time.time(), self._get_results()
         with progress(self._console, "recovery", RECOVERY_S) as advance:
             for waited in self._waiting(2 * RECOVERY_S, "fell silent"):
-                calm = results.findings.progress().calm_s > self._pipeline.reopen_s + 1
-                if (calm and not results.any_open()) or waited > RECOVERY_S:
+                pause_s = self._pipeline.reopen_s + 1
+                seen = results.findings.progress()
+                calm = seen.until > began and seen.calm_s > pause_s
+                if (calm and not results.any_open(time.time() - pause_s)) or waited > RECOVERY_S:
                     return
                 advance(waited, "s at most")
 
@@ -135,6 +140,7 @@ class Session:
                     child.wait(1.0)
                 status = child.poll()
         ended = time.time()
+        read_in()
         if ended - onset < seconds / 2:
             words = output.read_text("utf-8", "replace").strip().splitlines()[-1:]
             reason = f"the fault itself failed with {describe_exit(status or 0)}: {' '.join(words)}".rstrip(": ")
