@@ -4,7 +4,7 @@
                                             [--steady] [--json]
 
 With --steady one job lasts, with its checkpoints and evaluations. Of two twins one has random faults, the other none;
-the episodes of the other are false, and told by what its job did.
+the episodes of the other are false, and told by what its job did; a line of each is written to standard error.
 Faults begin when the host is known. One that comes while an episode is open is found if that episode takes it up: it is
 `joined`. All times are simulated, so figures do not depend on the machine.
 """
@@ -13,12 +13,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Final
 
+from rich.console import Console
+
+from deploy.demo.watch import Advance, progress
 from producers.fleet.jobs import Timeline, usual_timing
 from producers.fleet.schedule import DEFAULT_START_S, Injection, Schedule, make_hosts
 from producers.fleet.simulation import Fleet
@@ -52,6 +56,19 @@ class Told:
     def until(self) -> float:
         """Last strange second that was told."""
         return self.states[-1].updated_ns / NANO - START
+
+    def words(self, about: str) -> str:
+        """One line of it; `about` is what its job did."""
+        last = self.states[-1]
+        return (
+            f"{self.start:.0f} to {self.until:.0f} s, opened after {self.opened - self.start:.0f} s, {about}: "
+            f"{last.subsystem}, {last.cause or 'unknown'}, peak {last.peak_severity:.1f}, {last.state}"
+        )
+
+    @property
+    def opened(self) -> float:
+        """When it was told first, as `start`."""
+        return self.states[0].opened_ns / NANO - START
 
     def by(self, second: float) -> Episode | None:
         """The state as it was told by then."""
@@ -96,7 +113,7 @@ class Figures:
         self.found += 1
         self.joined += chosen not in own
         if chosen in own:
-            self.delays.append(chosen.states[0].opened_ns / NANO - START - injection.onset_s)
+            self.delays.append(chosen.opened - injection.onset_s)
         self.right_subsystem += state.subsystem == injection.fault.expected(injection.host.profile)
         self.right_cause += state.cause == injection.fault.cause
         self.other_cause += state.cause not in (injection.fault.cause, None)
@@ -122,9 +139,18 @@ class Figures:
         }
 
 
-def measure(profile: str, hosts: int, minutes: float, rate: float, seed: int, *, steady: bool = False) -> Figures:
+def measure(
+    profile: str,
+    hosts: int,
+    minutes: float,
+    rate: float,
+    seed: int,
+    *,
+    steady: bool = False,
+    advance: Advance = lambda done, note: None,
+) -> Figures:
     """Simulate `hosts` of `profile`, of which every other one has `rate` faults an hour; with 0 all are healthy. When
-    `steady`, the first job outlasts the simulation.
+    `steady`, the first job outlasts the simulation. `advance` is told the minutes that were simulated.
     """
     members = make_hosts([(profile, hosts)])
     schedule = Schedule(members, seed, rate)
@@ -137,6 +163,8 @@ def measure(profile: str, hosts: int, minutes: float, rate: float, seed: int, *,
     healthy = {host.number for host in members if host.number % 2 or not rate}
     for index in range(round(60 * minutes)):
         now = START + index + 1.0
+        if index % 60 == 0:
+            advance(index / 60, "")
         results = [result for event in fleet.events(index) for result in pipeline.feed_event(event, now)]
         results += [result for record in fleet.records(index) for result in pipeline.feed(record, now)]
         for result in results:
@@ -150,7 +178,8 @@ def measure(profile: str, hosts: int, minutes: float, rate: float, seed: int, *,
             figures.judge(injection, told[injection.host.number].values())
     for number in healthy:
         for episode in told[number].values():
-            figures.false[matter(fleet.timeline(members[number]), episode.start)] += 1
+            figures.false[about := matter(fleet.timeline(members[number]), episode.start)] += 1
+            print(f"{members[number].name}: {episode.words(about)}", file=sys.stderr)
             if (cause := episode.states[-1].cause) is not None:
                 figures.false_causes[cause] += 1
     return figures
@@ -180,10 +209,13 @@ def main() -> None:
     args = parser.parse_args()
     if args.hosts < 2 or args.hosts % 2:
         parser.error("--hosts must be even: twins come in pairs")
-    found = {
-        profile: measure(profile, args.hosts, args.minutes, args.rate, args.seed, steady=args.steady).summary()
-        for profile in args.profile or PROFILES
-    }
+    found = {}
+    for profile in args.profile or PROFILES:
+        with progress(Console(stderr=True), f"{profile}, minutes", args.minutes) as advance:
+            figures = measure(
+                profile, args.hosts, args.minutes, args.rate, args.seed, steady=args.steady, advance=advance
+            )
+        found[profile] = figures.summary()
     if args.json:
         print(json.dumps(found))
         return
