@@ -11,7 +11,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Final
+from typing import ClassVar, Final
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +28,9 @@ class Priority:
     host; for that the kernel sends SIGXCPU (RLIMIT_RTTIME). All threads go first or none: one that waits for the
     interpreter's lock is as late as the one that holds it.
     """
+
+    gave_way: ClassVar[bool] = False
+    """Whether this process has given way."""
 
     def __init__(self) -> None:
         self.first = False
@@ -53,10 +56,10 @@ class Priority:
         """No thread goes first any more."""
         if not self.first:
             return
+        Priority.gave_way, self.first = True, False
         for thread in os.listdir("/proc/self/task"):
             with suppress(OSError):  # it has ended
                 os.sched_setscheduler(int(thread), os.SCHED_OTHER, os.sched_param(0))
-        self.first = False
         self.refused = f"sampling gives way: {why}"
         log.warning("%s", self.refused)
 
@@ -76,5 +79,6 @@ def as_usual() -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(OSError):  # the limit was lowered meanwhile
-            os.sched_setscheduler(0, policy, param)
+        if not Priority.gave_way:
+            with suppress(OSError):  # the limit was lowered meanwhile
+                os.sched_setscheduler(0, policy, param)

@@ -36,6 +36,11 @@ if how == "child":
         child = subprocess.run([sys.executable, "-c", POLICY], capture_output=True, text=True).stdout.strip()
     print(child, *policies(), sep="|")
     sys.exit()
+if how == "meanwhile":
+    with as_usual():
+        priority.give_way("made up")
+    print(*policies())
+    sys.exit()
 seconds = 4 * float(sys.argv[2]) if how == "spin" else 0.05
 thread = threading.Thread(target=run, args=(seconds, how == "spin"))
 thread.start()
@@ -88,6 +93,10 @@ def test_a_child_is_as_usual() -> None:
     child, *own = run("child").split("|")
     assert child == OTHER
     assert set(own) == {RR}
+
+
+def test_what_was_given_away_meanwhile_is_not_taken_back() -> None:
+    assert set(run("meanwhile").split()) == {OTHER}
 
 
 def test_a_refusal_is_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
