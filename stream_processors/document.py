@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from stream_processors.causes import ENOUGH, NAMED, Cause, causes
+from stream_processors.episodes import SETTLED
 from stream_processors.signs import LOUD, QUIET, Sign
 
 HEAD = """# Probable causes
@@ -17,9 +18,10 @@ Each window of an open episode is compared with every cause. A sign counts from 
 on and fully from {loud:g}. All that a cause requires must show; what supports it makes it more certain, up to when
 {enough:.0%} of the weight of its supporting signs shows; what speaks against it makes it less. What the host does not
 measure counts neither way. The confidence of an episode is the mean over its windows, in which severe windows weigh
-more, and old ones slowly less: what a fault does when it ends does not rename it. From {named:.0%} on a cause is named;
-below, the cause is unknown, and the episode says what was strange all the same. Symptoms are named only where no other
-cause is. A named cause also gives the episode its subsystem; the shares of the subsystems stay as measured.
+more, and old ones slowly less. From {named:.0%} on a cause is named; below, the cause is unknown, and the episode says
+what was strange all the same. Symptoms are named only where no other cause is. After {settled} windows an episode keeps
+its cause until another one has held for more of it, and never changes it for a symptom: what a fault does when it ends
+does not rename it. A named cause also gives the episode its subsystem; the shares of the subsystems stay as measured.
 
 `candidates` of an episode has all causes that fit, with their confidence: the second one is worth a look where the
 first is not certain.
@@ -58,7 +60,7 @@ what distinguishes it from its neighbours goes to `excludes` on both sides, and 
 
 def page() -> str:
     """The page, in Markdown."""
-    head = HEAD.format(count=len(causes()), quiet=QUIET, loud=LOUD, enough=ENOUGH, named=NAMED)
+    head = HEAD.format(count=len(causes()), quiet=QUIET, loud=LOUD, enough=ENOUGH, named=NAMED, settled=SETTLED)
     return "\n".join([head, *(line for cause in causes().values() for line in _section(cause))])
 
 
