@@ -74,19 +74,13 @@ def test_all_threads_go_first() -> None:
     assert refused.strip() == ""
 
 
-def test_all_give_way_when_a_thread_does_not_sleep() -> None:
-    before, after, refused = run("spin").split("|")
+@pytest.mark.parametrize(("how", "why"), [("spin", "it did not sleep for 0.5 s"), ("stuck", "its loop has not moved")])
+def test_all_give_way(how: str, why: str) -> None:
+    """The interpreter lets other threads run in between, so the kernel may not see a loop that never ends."""
+    before, after, refused = run(how).split("|")
     assert before.split() == [RR, RR]
     assert set(after.split()) == {OTHER}
-    assert refused.strip() == "sampling gives way: it did not sleep for 0.5 s"
-
-
-def test_all_give_way_when_the_loop_does_not_move() -> None:
-    """The interpreter lets other threads run in between, so the kernel may not see one that never ends."""
-    before, after, refused = run("stuck").split("|")
-    assert before.split() == [RR, RR]
-    assert set(after.split()) == {OTHER}
-    assert refused.strip() == "sampling gives way: its loop has not moved"
+    assert refused.strip() == f"sampling gives way: {why}"
 
 
 def test_a_child_is_as_usual() -> None:
