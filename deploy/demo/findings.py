@@ -19,7 +19,7 @@ batches are a second long, and their edges lie where they like.
 _PROGRESS: Final = """
 SELECT count(), countIf(state = 'scored'), countIf(state = 'withheld'),
        dateDiff('millisecond', maxIf(window_end, anomalous), maxIf(window_end, state != 'withheld')) / 1000,
-       toUnixTimestamp64Milli(toDateTime64(max(window_end), 3)) / 1000
+       max(window_end)
 FROM verdicts WHERE host = {host:String}
 """
 _ANOMALIES: Final = """
@@ -81,7 +81,7 @@ class Findings:
         if not rows:
             return Progress(0, 0, 0, 0.0, 0.0)
         windows, scored, withheld, calm_s, until = rows[0]
-        return Progress(int(windows), int(scored), int(withheld), float(calm_s), float(until))
+        return Progress(int(windows), int(scored), int(withheld), float(calm_s), until.timestamp())
 
     def anomalies(self) -> list[Anomaly]:
         """All episodes of the host, the oldest first."""

@@ -92,6 +92,8 @@ class Figures:
     changed_hours: float = 0.0
     false: Counter[str] = field(default_factory=Counter)
     false_causes: Counter[str] = field(default_factory=Counter)
+    told: list[str] = field(default_factory=list)
+    """A line of each false episode."""
 
     def judge(self, injection: Injection, episodes: Iterable[Told]) -> None:
         """Count a fault, given all episodes of its host."""
@@ -163,8 +165,7 @@ def measure(
     healthy = {host.number for host in members if host.number % 2 or not rate}
     for index in range(round(60 * minutes)):
         now = START + index + 1.0
-        if index % 60 == 0:
-            advance(index / 60, "")
+        advance((index + 1) / 60, "")
         results = [result for event in fleet.events(index) for result in pipeline.feed_event(event, now)]
         results += [result for record in fleet.records(index) for result in pipeline.feed(record, now)]
         for result in results:
@@ -179,7 +180,7 @@ def measure(
     for number in healthy:
         for episode in told[number].values():
             figures.false[about := matter(fleet.timeline(members[number]), episode.start)] += 1
-            print(f"{members[number].name}: {episode.words(about)}", file=sys.stderr)
+            figures.told.append(f"{members[number].name}: {episode.words(about)}")
             if (cause := episode.states[-1].cause) is not None:
                 figures.false_causes[cause] += 1
     return figures
@@ -215,6 +216,8 @@ def main() -> None:
             figures = measure(
                 profile, args.hosts, args.minutes, args.rate, args.seed, steady=args.steady, advance=advance
             )
+        for line in figures.told:
+            print(line, file=sys.stderr)
         found[profile] = figures.summary()
     if args.json:
         print(json.dumps(found))
