@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -39,12 +40,19 @@ def holder(port: int, procfs: Path = Path("/proc")) -> tuple[int, str] | None:
         if not process.name.isdigit():
             continue
         try:
-            if any(os.readlink(entry) in inodes for entry in (process / "fd").iterdir()):
+            if not inodes.isdisjoint(_open_files(process)):
                 command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
                 return int(process.name), command
         except OSError:
             continue  # ended meanwhile, or somebody else's
     return None
+
+
+def _open_files(process: Path) -> Iterator[str]:
+    """What a process has open. Raises OSError if that is not told."""
+    for entry in (process / "fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile, as what lists our own is
+            yield os.readlink(entry)
 
 
 def _listeners(table: Path, port: int) -> list[str]:

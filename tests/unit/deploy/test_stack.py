@@ -49,6 +49,16 @@ def test_busy_port_names_its_holder_and_the_way_out(listener: int) -> None:
     assert "REVEAL_STACK_KAFKA_PORT=" in str(caught.value)
 
 
+def test_holder_is_found_though_one_of_its_files_is_closed_meanwhile() -> None:
+    with open(os.devnull) as before, socket.create_server(("127.0.0.1", 0)) as server:
+        number = before.fileno()
+        assert number < server.fileno()
+        before.close()  # whoever lists the open files of this process has this one open, and closed when they are read
+        found = holder(server.getsockname()[1])
+    assert found is not None
+    assert found[0] == os.getpid()
+
+
 def test_all_busy_ports_are_told_at_once(listener: int) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(StackError) as caught:
         check_ports({"A": listener, "B": other.getsockname()[1]}, patience_s=0)
