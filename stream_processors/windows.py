@@ -82,6 +82,7 @@ class Windows:
     next_start: int | None = None
     expected: dict[str, int] = field(default_factory=dict)
     _seconds: dict[int, dict[str, Second]] = field(default_factory=dict)
+    _oldest: int = 0  # of them; in a backlog they are many
     _reduced: dict[int, Statistics] = field(default_factory=dict)
     _newest: dict[str, int] = field(default_factory=dict)
     _gone: set[str] = field(default_factory=set)
@@ -97,6 +98,7 @@ class Windows:
         self._newest[subsystem] = max(second.second, self._newest.get(subsystem, second.second))
         if self.next_start is not None and second.second < self.next_start:
             return "late"
+        self._oldest = min(second.second, self._oldest) if self._seconds else second.second
         there = self._seconds.setdefault(second.second, {})
         if subsystem in there:
             return "duplicate"
@@ -113,7 +115,9 @@ class Windows:
 
     def open_from(self) -> int:
         """Oldest second that may still go into a window."""
-        return min(self._seconds, default=0) if self.next_start is None else self.next_start
+        if self.next_start is None:
+            return self._oldest if self._seconds else 0
+        return self.next_start
 
     def close(self) -> Iterator[Window]:
         """Windows that are complete, or whose missing subsystems were waited for, oldest first."""
@@ -151,12 +155,11 @@ class Windows:
         return self._reduced[second]
 
     def _first_start(self) -> int:
-        oldest = min(self._seconds)
         if self.next_start is None:
-            return oldest
+            return self._oldest
         # Windows that hold nothing are not opened: after a gap the next one is the first that reaches the data, on the
         # grid of steps.
-        behind = max(0, oldest - self.settings.window_s + 1 - self.next_start)
+        behind = max(0, self._oldest - self.settings.window_s + 1 - self.next_start)
         return self.next_start + math.ceil(behind / self.settings.step_s) * self.settings.step_s
 
     def _passed(self, end: int) -> bool:
@@ -200,6 +203,7 @@ class Windows:
         for second in range(start, start + step):
             self._seconds.pop(second, None)
             self._reduced.pop(second, None)
+        self._oldest = min(self._seconds, default=0)
         self.next_start = start + step
         filled = sum(part.filled for mine in seconds.values() for part in mine)
         return Window(
