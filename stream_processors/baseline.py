@@ -227,9 +227,10 @@ def _rounded(levels: Singles, place: Place) -> Singles:
 def _levels(rows: list[Row]) -> dict[Place, Levels]:
     """Median and robust scale of each instance, from the rows that have the instances of the newest that has any."""
     levels: dict[Place, Levels] = {}
-    newest = next((row for row in reversed(rows) if row.instances), rows[-1])
-    for place, names in newest.instances.items():
-        values = np.stack([row.levels[place] for row in rows if row.instances.get(place) == names]).astype(np.float64)
+    known = [(row.instances, row.levels) for row in rows if row.instances]
+    for place, names in known[-1][0].items() if known else ():
+        alike = [there[place] for instances, there in known if instances.get(place) == names]
+        values = np.stack(alike).astype(np.float64)
         center = np.full(values.shape[1:], np.nan)
         scale = np.full(values.shape[1:], np.nan)
         some = ~np.isnan(values).all(axis=0)

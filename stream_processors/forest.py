@@ -123,17 +123,46 @@ def fit_forest(rows: Singles, trees: int, seed: int) -> tuple[FlatForest, Floats
     Each tree learns from half of the rows, at most MOST_SAMPLES; a row's held-out score is that of the trees that
     have not seen it.
     """
-    from sklearn.ensemble import IsolationForest  # noqa: PLC0415 - only fitting needs scikit-learn
-
     samples = max(2, min(MOST_SAMPLES, len(rows) // 2))
-    forest = IsolationForest(n_estimators=trees, max_samples=samples, random_state=seed).fit(rows)
+    grown = _grow(rows, trees, samples, seed)
     unseen = np.ones((trees, len(rows)), dtype=bool)
-    for tree, seen in enumerate(forest.estimators_samples_):
+    for tree, (_, seen) in enumerate(grown):
         unseen[tree, seen] = False
     unseen[:, ~unseen.any(axis=0)] = True
-    lengths = np.stack([_path_lengths(each.tree_)[each.tree_.apply(rows)] for each in forest.estimators_])
+    paths = [_path_lengths(tree) for tree, _ in grown]
+    lengths = np.stack([path[tree.apply(rows)] for (tree, _), path in zip(grown, paths, strict=True)])
     mean = (lengths * unseen).sum(axis=0) / unseen.sum(axis=0)
-    return flatten(forest, samples), np.asarray(2.0 ** (-mean / _norm(samples)))
+    forest = _flatten([tree for tree, _ in grown], paths, samples)
+    return forest, np.asarray(2.0 ** (-mean / _norm(samples)))
+
+
+def _grow(rows: Singles, count: int, samples: int, seed: int) -> list[tuple[Any, NDArray[np.intp]]]:
+    """Trees of scikit-learn, and which rows each has learnt: the same, bit by bit, as those of its
+    IsolationForest(n_estimators=count, max_samples=samples, random_state=seed), which takes ten times as long, most of
+    it for generators of random numbers of which it makes three a tree.
+    """
+    from sklearn import config_context  # noqa: PLC0415 - only fitting needs scikit-learn
+    from sklearn.tree import ExtraTreeRegressor  # noqa: PLC0415
+    from sklearn.utils.random import sample_without_replacement  # noqa: PLC0415
+
+    most, (size, width) = np.iinfo(np.int32).max, rows.shape
+    draw = np.random.RandomState(seed)
+    targets = draw.uniform(size=(size,))
+    draw.seed(seed)
+    seeds = draw.randint(most, size=(count,))
+    depth = int(np.ceil(np.log2(samples)))
+    tree = ExtraTreeRegressor(max_features=1, max_depth=depth, splitter="random", random_state=draw)
+    grown: list[tuple[Any, NDArray[np.intp]]] = []
+    with config_context(skip_parameter_validation=True):
+        for each in seeds:
+            draw.seed(each)
+            its_own = draw.randint(most)
+            draw.seed(each)
+            sample_without_replacement(width, width, random_state=draw)  # features, of which all are taken
+            taken = np.sort(sample_without_replacement(size, samples, random_state=draw))
+            draw.seed(its_own)
+            grown.append((tree.fit(rows[taken], targets[taken], check_input=False).tree_, taken))
+    return grown
 
 
 def warm_up() -> None:
@@ -141,15 +170,14 @@ def warm_up() -> None:
     fit_forest(np.random.default_rng(0).standard_normal((32, 4)).astype(np.float32), 2, 0)
 
 
-def flatten(forest: Any, samples: int) -> FlatForest:
-    """Flat arrays of a fitted scikit-learn IsolationForest with subsamples of `samples` rows and all features."""
+def _flatten(trees: Sequence[Any], lengths_of: Sequence[Floats], samples: int) -> FlatForest:
+    """Flat arrays of trees that scikit-learn has grown on `samples` rows each, with the path lengths of their nodes."""
     features: list[NDArray[Any]] = []
     values: list[NDArray[Any]] = []
     steps: list[NDArray[Any]] = []
     paths: list[NDArray[Any]] = []
     depth = 0
-    for estimator in forest.estimators_:
-        tree = estimator.tree_
+    for tree, path in zip(trees, lengths_of, strict=True):
         order, step = _in_pairs(tree.children_left, tree.children_right)
         leaf = step == 0
         # x is float32, so x <= threshold and x <= the next float32 at or below it are the same.
@@ -159,7 +187,7 @@ def flatten(forest: Any, samples: int) -> FlatForest:
         features.append(np.where(leaf, 0, tree.feature[order]))
         values.append(np.where(leaf, np.float32(np.inf), threshold[order]))
         steps.append(step)
-        paths.append(_path_lengths(tree)[order])
+        paths.append(path[order])
         depth = max(depth, int(tree.max_depth))
     lengths, positions = np.unique(np.concatenate(paths), return_inverse=True)
     return FlatForest(
@@ -193,10 +221,7 @@ def _small(numbers: NDArray[np.intp], kind: type[Small]) -> NDArray[Small]:
 
 def _path_lengths(tree: Any) -> Floats:
     """Path length of each node, were it a leaf: its depth, and what its samples would still need."""
-    depths = np.zeros(tree.node_count)
-    for node in np.flatnonzero(tree.children_left >= 0):  # parents come before their children
-        depths[tree.children_left[node]] = depths[tree.children_right[node]] = depths[node] + 1
-    return depths + _mean_path(tree.n_node_samples.astype(np.float64))
+    return np.asarray(tree.compute_node_depths() - 1 + _mean_path(tree.n_node_samples.astype(np.float64)))
 
 
 def _norm(samples: int) -> float:
