@@ -307,6 +307,11 @@ FAULTS_SEEN: Mapping[str, tuple[str, Mapping[str, float], Mapping[str, tuple[flo
         | {"cpu.psi.some": 5, "cpu.procs_running": 3.5},
         {"cpu.context_switches_total": (7.3e5, 4200), "cpu.perf.context_switches": (3.7e5, 2100)},
     ),
+    "memory that is mapped and given back, while a change of the work hides what processors do": (
+        "page_fault_storm",
+        {"vm.pgfault": 153, "cpu.perf.minor_faults": 272, "cpu.psi.some": 15.6, "numa.hit": 95},
+        {"vm.pgfault": (342510, 36625), "cpu.perf.minor_faults": (176368, 18344), "cpu.psi.some": (431150, 119375)},
+    ),
     "a process that forks over and over": (
         "fork_storm",
         {"cpu.forks_total": 515, "vm.pgfault": 28, "cpu.time.system": 16, "vm.pgfree": 13, "cpu.run_delay": 8}
