@@ -11,6 +11,8 @@ BENCHMARKS: Final = (
     "gpu_cycle",
     "wire_bytes",
     "pipeline",
+    "worker --bare --backlog",
+    "worker --bare",
     "fleet_faults",
     "state",
     "warehouse_rows",
@@ -23,10 +25,10 @@ BENCHMARKS: Final = (
 def main() -> int:
     """Run them; exit status 1 when one of them failed."""
     failed: list[str] = []
-    for name in BENCHMARKS:
-        print(f"\n{name}: python -m tests.benchmarks.{name}", flush=True)
-        if subprocess.run([sys.executable, "-m", f"tests.benchmarks.{name}"], check=False).returncode:
-            failed.append(name)
+    for command in BENCHMARKS:
+        print(f"\npython -m tests.benchmarks.{command}", flush=True)
+        if subprocess.run([sys.executable, "-m", *f"tests.benchmarks.{command}".split()], check=False).returncode:
+            failed.append(command)
     if failed:
         print(f"\nfailed: {', '.join(failed)}")
     return 1 if failed else 0
