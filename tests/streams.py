@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -99,7 +100,7 @@ def read_all(bootstrap: str, topic: str, kind: type[T]) -> list[T]:
 
 
 def _watermarks(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while True:
         try:
             low, high = consumer.get_watermark_offsets(partition, timeout=5)
@@ -109,6 +110,8 @@ def _watermarks(consumer: Consumer, partition: TopicPartition) -> tuple[int, int
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
+            with suppress(KafkaException):
+                consumer.list_topics(timeout=5)  # what the client once took for unknown it would not ask for again soon
 
 
 def eventually(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -196,7 +198,11 @@ def test_flat_forest_scores_as_scikit_learn(count: int, features: int) -> None:
     ours = flat.scores(probe)
     np.testing.assert_allclose(ours, np.concatenate([flat.scores(row[None]) for row in probe]), rtol=0, atol=1e-12)
     np.testing.assert_allclose(ours, -reference.score_samples(probe), rtol=0, atol=1e-9)
-    assert held_out.shape == (count,)
+    # What is held out is what scikit-learn's trees have not drawn.
+    unseen = np.array([~np.isin(np.arange(count), seen) for seen in reference.estimators_samples_])
+    trees = [replace(flat, roots=flat.roots[[tree]]).scores(rows) for tree in range(50)]
+    paths = (-np.log2(trees) * unseen).sum(axis=0) / unseen.sum(axis=0)
+    np.testing.assert_allclose(held_out, 2.0**-paths, rtol=1e-9)
     assert held_out.mean() > ours[:count].mean()
 
 
