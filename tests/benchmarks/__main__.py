@@ -1,7 +1,10 @@
-"""All benchmarks, one after the other, each in a process of its own: `make bench`."""
+"""All benchmarks, one after the other, each in a process of its own with one thread for linear algebra, as a worker has
+it: `make bench`.
+"""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import Final
@@ -25,9 +28,11 @@ BENCHMARKS: Final = (
 def main() -> int:
     """Run them; exit status 1 when one of them failed."""
     failed: list[str] = []
+    environ = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     for command in BENCHMARKS:
         print(f"\npython -m tests.benchmarks.{command}", flush=True)
-        if subprocess.run([sys.executable, "-m", *f"tests.benchmarks.{command}".split()], check=False).returncode:
+        argv = [sys.executable, "-m", *f"tests.benchmarks.{command}".split()]
+        if subprocess.run(argv, env=environ, check=False).returncode:
             failed.append(command)
     if failed:
         print(f"\nfailed: {', '.join(failed)}")
