@@ -138,8 +138,8 @@ def fit_forest(rows: Singles, trees: int, seed: int) -> tuple[FlatForest, Floats
 
 def _grow(rows: Singles, count: int, samples: int, seed: int) -> list[tuple[Any, NDArray[np.intp]]]:
     """Trees of scikit-learn, and which rows each has learnt: the same, bit by bit, as those of its
-    IsolationForest(n_estimators=count, max_samples=samples, random_state=seed), which takes ten times as long, most of
-    it for generators of random numbers of which it makes three a tree.
+    IsolationForest(n_estimators=count, max_samples=samples, random_state=seed), which takes ten times as long: it makes
+    three generators of random numbers a tree, and clones and checks what grows it.
     """
     from sklearn import config_context  # noqa: PLC0415 - only fitting needs scikit-learn
     from sklearn.tree import ExtraTreeRegressor  # noqa: PLC0415
