@@ -124,20 +124,19 @@ def fit_forest(rows: Singles, trees: int, seed: int) -> tuple[FlatForest, Floats
     have not seen it.
     """
     samples = max(2, min(MOST_SAMPLES, len(rows) // 2))
-    grown = _grow(rows, trees, samples, seed)
+    grown, drawn = _grow(rows, trees, samples, seed)
     unseen = np.ones((trees, len(rows)), dtype=bool)
-    for tree, (_, seen) in enumerate(grown):
+    for tree, seen in enumerate(drawn):
         unseen[tree, seen] = False
     unseen[:, ~unseen.any(axis=0)] = True
-    paths = [_path_lengths(tree) for tree, _ in grown]
-    lengths = np.stack([path[tree.apply(rows)] for (tree, _), path in zip(grown, paths, strict=True)])
+    paths = [_path_lengths(tree) for tree in grown]
+    lengths = np.stack([path[tree.apply(rows)] for tree, path in zip(grown, paths, strict=True)])
     mean = (lengths * unseen).sum(axis=0) / unseen.sum(axis=0)
-    forest = _flatten([tree for tree, _ in grown], paths, samples)
-    return forest, np.asarray(2.0 ** (-mean / _norm(samples)))
+    return _flatten(grown, paths, samples), np.asarray(2.0 ** (-mean / _norm(samples)))
 
 
-def _grow(rows: Singles, count: int, samples: int, seed: int) -> list[tuple[Any, NDArray[np.intp]]]:
-    """Trees of scikit-learn, and which rows each has learnt: the same, bit by bit, as those of its
+def _grow(rows: Singles, count: int, samples: int, seed: int) -> tuple[list[Any], list[NDArray[np.intp]]]:
+    """Trees of scikit-learn, and which rows each has drawn: the same, bit by bit, as those of its
     IsolationForest(n_estimators=count, max_samples=samples, random_state=seed), which takes ten times as long: it makes
     three generators of random numbers a tree, and clones and checks what grows it.
     """
@@ -152,7 +151,8 @@ def _grow(rows: Singles, count: int, samples: int, seed: int) -> list[tuple[Any,
     seeds = draw.randint(most, size=(count,))
     depth = int(np.ceil(np.log2(samples)))
     tree = ExtraTreeRegressor(max_features=1, max_depth=depth, splitter="random", random_state=draw)
-    grown: list[tuple[Any, NDArray[np.intp]]] = []
+    grown: list[Any] = []
+    drawn: list[NDArray[np.intp]] = []
     with config_context(skip_parameter_validation=True):
         for each in seeds:
             draw.seed(each)
@@ -161,8 +161,9 @@ def _grow(rows: Singles, count: int, samples: int, seed: int) -> list[tuple[Any,
             sample_without_replacement(width, width, random_state=draw)  # features, of which all are taken
             taken = np.sort(sample_without_replacement(size, samples, random_state=draw))
             draw.seed(its_own)
-            grown.append((tree.fit(rows[taken], targets[taken], check_input=False).tree_, taken))
-    return grown
+            grown.append(tree.fit(rows[taken], targets[taken], check_input=False).tree_)
+            drawn.append(taken)
+    return grown, drawn
 
 
 def warm_up() -> None:

@@ -82,7 +82,6 @@ class Windows:
     next_start: int | None = None
     expected: dict[str, int] = field(default_factory=dict)
     _seconds: dict[int, dict[str, Second]] = field(default_factory=dict)
-    _oldest: int = 0  # of them; in a backlog they are many
     _reduced: dict[int, Statistics] = field(default_factory=dict)
     _newest: dict[str, int] = field(default_factory=dict)
     _gone: set[str] = field(default_factory=set)
@@ -98,7 +97,6 @@ class Windows:
         self._newest[subsystem] = max(second.second, self._newest.get(subsystem, second.second))
         if self.next_start is not None and second.second < self.next_start:
             return "late"
-        self._oldest = min(second.second, self._oldest) if self._seconds else second.second
         there = self._seconds.setdefault(second.second, {})
         if subsystem in there:
             return "duplicate"
@@ -115,9 +113,7 @@ class Windows:
 
     def open_from(self) -> int:
         """Oldest second that may still go into a window."""
-        if self.next_start is None:
-            return self._oldest if self._seconds else 0
-        return self.next_start
+        return min(self._seconds, default=0) if self.next_start is None else self.next_start
 
     def close(self) -> Iterator[Window]:
         """Windows that are complete, or whose missing subsystems were waited for, oldest first."""
@@ -156,10 +152,13 @@ class Windows:
 
     def _first_start(self) -> int:
         if self.next_start is None:
-            return self._oldest
+            return min(self._seconds)
+        # Asked with each message, and in a backlog there are many seconds.
+        if any(second in self._seconds for second in range(self.next_start, self.next_start + self.settings.window_s)):
+            return self.next_start
         # Windows that hold nothing are not opened: after a gap the next one is the first that reaches the data, on the
         # grid of steps.
-        behind = max(0, self._oldest - self.settings.window_s + 1 - self.next_start)
+        behind = min(self._seconds) - self.settings.window_s + 1 - self.next_start
         return self.next_start + math.ceil(behind / self.settings.step_s) * self.settings.step_s
 
     def _passed(self, end: int) -> bool:
@@ -203,7 +202,6 @@ class Windows:
         for second in range(start, start + step):
             self._seconds.pop(second, None)
             self._reduced.pop(second, None)
-        self._oldest = min(self._seconds, default=0)
         self.next_start = start + step
         filled = sum(part.filled for mine in seconds.values() for part in mine)
         return Window(

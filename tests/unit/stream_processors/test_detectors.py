@@ -198,6 +198,7 @@ def test_flat_forest_scores_as_scikit_learn(count: int, features: int) -> None:
     ours = flat.scores(probe)
     np.testing.assert_allclose(ours, np.concatenate([flat.scores(row[None]) for row in probe]), rtol=0, atol=1e-12)
     np.testing.assert_allclose(ours, -reference.score_samples(probe), rtol=0, atol=1e-9)
+    assert held_out.shape == (count,)
     # What is held out is what scikit-learn's trees have not drawn.
     unseen = np.array([~np.isin(np.arange(count), seen) for seen in reference.estimators_samples_])
     trees = [replace(flat, roots=flat.roots[[tree]]).scores(rows) for tree in range(50)]
