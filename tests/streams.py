@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -106,12 +105,10 @@ def _watermarks(consumer: Consumer, partition: TopicPartition) -> tuple[int, int
             low, high = consumer.get_watermark_offsets(partition, timeout=5)
             return low, high
         except KafkaException:
-            # A broker that has just come back has no leaders yet.
+            # A broker that has just come back, or that a busy machine has kept waiting, has no leaders yet.
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
-            with suppress(KafkaException):
-                consumer.list_topics(timeout=5)  # what the client once took for unknown it would not ask for again soon
 
 
 def eventually(
