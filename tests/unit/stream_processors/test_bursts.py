@@ -53,6 +53,26 @@ def test_one_that_is_stronger_or_lasts_longer_is_told_for_as_long_as_it_goes_on(
     assert said == [second <= 4 + LONGER_S for second in range(120)]
 
 
+def test_a_single_one_that_was_strong_or_long_says_nothing_of_the_others() -> None:
+    """A fault that looks like what the host does now and then must not hide the next one."""
+    bursts = after_some(seconds=3)
+    bursts.seen(MERGE * 3, float(MERGE.sum()) * 3, LONGEST_S, 200)
+    said = [bool(bursts.known(MERGE, 300 + second)) for second in range(30)]
+    assert said == [second <= 3 + LONGER_S for second in range(30)]
+    assert bursts.known(MERGE * STRONGER * 1.01, 400) == ""
+    for second in (500, 600):
+        bursts.seen(MERGE * 3, float(MERGE.sum()) * 3, LONGEST_S, second)
+    assert bursts.known(MERGE * 3, 700)
+    assert bursts.known(MERGE * 3, 700 + LONGEST_S + LONGER_S)
+
+
+def test_bursts_of_a_version_before_are_known() -> None:
+    values, arrays = after_some().state()
+    older = [[most[-1], longest[-1], *rest] for most, longest, *rest in values]
+    again = Bursts.restore(METRICS, json.loads(json.dumps(older)), arrays)
+    assert again.known(MERGE, 200) == after_some().known(MERGE, 200) != ""
+
+
 def test_what_lasts_is_no_burst_and_what_came_long_ago_is_not_remembered() -> None:
     bursts = after_some(seconds=LONGEST_S + 1)
     assert bursts.known(MERGE, 400) == ""
