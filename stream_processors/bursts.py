@@ -1,4 +1,4 @@
-"""Bursts: what a host does now and then for some seconds, such as a job of cron, a merge of a database or a backup.
+"""Bursts: what a host does now and then for some seconds, such as a job of cron or a merge of a database.
 
 What came TIMES times within RECURS_S and spoke of no fault belongs to the host, whether or not it lasted long enough to
 be told; one that is stronger or lasts longer than TIMES of them did is told again.

@@ -62,8 +62,8 @@ def test_a_single_one_that_was_strong_or_long_says_nothing_of_the_others() -> No
     assert bursts.known(MERGE * STRONGER * 1.01, 400) == ""
     for second in (500, 600):
         bursts.seen(MERGE * 3, float(MERGE.sum()) * 3, LONGEST_S, second)
-    assert bursts.known(MERGE * 3, 700)
-    assert bursts.known(MERGE * 3, 700 + LONGEST_S + LONGER_S)
+    said = [bool(bursts.known(MERGE * 3, 700 + second)) for second in range(30)]
+    assert said == [second <= LONGEST_S + LONGER_S for second in range(30)]
 
 
 def test_bursts_of_a_version_before_are_known() -> None:
