@@ -70,17 +70,17 @@ class Calibration:
         return cls._of(ordered, chance, start=start, share=share, scale=max(scale, resolution), shape=shape)
 
     @classmethod
-    def fit_means(cls, means: NDArray[Any], chance: float, count: int) -> Calibration:
-        """From held-out means (n,) of -log10 of `count` tail probabilities.
+    def fit_means(cls, means: NDArray[Any], chance: float, share: float) -> Calibration:
+        """From held-out weighted means (n,) of -log10 of tail probabilities, of which the weightiest has this share.
 
         Their tail needs no shape: -log10 of a tail probability has an exponential tail, by what a tail probability is.
-        So has the mean: with a scale of 1 / ln 10 where all always say the same, and `count` times less where they have
+        So has the mean: with a scale of 1 / ln 10 where all always say the same, and `share` of it where they have
         nothing in common. The scale that is found is kept between those.
         """
         ordered, start, share = _split(means)
         excesses = ordered[ordered > start] - start
         found = float(excesses.mean()) if len(excesses) else 0.0
-        scale = min(max(found, SAME / count), SAME)
+        scale = min(max(found, SAME * share), SAME)
         return cls._of(ordered, chance, start=start, share=share, scale=scale, shape=0.0)
 
     @classmethod

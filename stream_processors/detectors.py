@@ -22,6 +22,10 @@ Arrays = Mapping[str, NDArray[Any]]
 
 TREES: Final = 25
 FOLDS: Final = 4
+SMALLEST_LEFT: Final = 0.25
+"""Variance of what is left of a feature, at least: of a hundred rows it says little, and drift is not followed to the
+last.
+"""
 RANKS: Final = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
@@ -33,7 +37,8 @@ class Lesson:
     Held out are FOLDS blocks of neighbours, since windows overlap and what a row has taught is no surprise in it.
 
     whole  the subspace of all rows
-    folds  of each block its rows, and the subspace of the other rows
+    folds  of each block its rows, and the subspace of the other rows, with as many components: with fewer, more would
+           be left of a row that is held out than of one that is judged
     """
 
     rows: Singles
@@ -44,9 +49,10 @@ class Lesson:
     @classmethod
     def of(cls, rows: Singles, seed: int) -> Self:
         """Find the subspaces."""
+        whole = Subspace.fit(rows)
         blocks = np.array_split(np.arange(len(rows)), FOLDS)
-        folds = tuple((block, Subspace.fit(np.delete(rows, block, axis=0))) for block in blocks)
-        return cls(rows, seed, Subspace.fit(rows), folds)
+        folds = [(block, Subspace.fit(np.delete(rows, block, axis=0), len(whole.axes))) for block in blocks]
+        return cls(rows, seed, whole, tuple(folds))
 
 
 class Detector(Protocol):
@@ -143,42 +149,52 @@ class Mahalanobis:
         return cls(Subspace.restore(arrays))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Residual:
     """Distance from the subspace of the principal components (squared prediction error or Q statistic; Jackson and
-    Mudholkar 1979): a metric that leaves the company it kept.
+    Mudholkar 1979), of each feature in the standard deviations of what is left of it (the unique variances of factor
+    analysis: Lawley and Maxwell, Factor analysis as a statistical method, 1962): a metric that leaves the company it
+    kept. Those that always kept to themselves do not drown it.
+
+    rest  float32 (features,), mean square of what the subspace leaves of rows that it has not learnt, as far as float16
+          goes, which holds it in a record; at least SMALLEST_LEFT
     """
 
     RESOLUTION: ClassVar[float] = 0.05
 
     space: Subspace
+    rest: Singles
 
     @classmethod
     def learn(cls, lesson: Lesson) -> tuple[Self, Floats]:
         """A block is judged by the subspace of the others."""
-        held_out = [cls(space).scores(lesson.rows[block]) for block, space in lesson.folds]
-        return cls(lesson.whole), np.concatenate(held_out)
+        left = [space.split(lesson.rows[block])[1] for block, space in lesson.folds]
+        rest = _rest(np.square(np.concatenate(left), dtype=np.float64).mean(axis=0))
+        return cls(lesson.whole, rest), np.concatenate([_residual(each, rest) for each in left])
 
     def scores(self, rows: Singles) -> Floats:
-        """Root of Q over its mean on the rows."""
-        gap = rows - self.space.center
-        along = gap @ self.space.axes.T
-        square = np.square(gap, dtype=np.float64).sum(axis=1) - np.square(along, dtype=np.float64).sum(axis=1)
-        return np.asarray(np.sqrt(np.maximum(square, 0.0) / self.space.rest))
+        """Root of the mean square of what is left of the features, in standard deviations: 1 on average."""
+        return _residual(self.space.split(rows)[1], self.rest)
 
     def contributions(self, row: Singles) -> Floats:
-        """Square of what is left of each feature, over the mean of Q: they sum to the square of the score."""
+        """Square of what is left of each feature, in standard deviations."""
         left = self.space.split(row[None])[1][0]
-        return np.asarray(np.square(left, dtype=np.float64) / self.space.rest)
+        return np.asarray(np.square(left, dtype=np.float64) / self.rest)
 
     def arrays(self) -> Arrays:
-        """Those of the subspace."""
-        return self.space.arrays()
+        """Those of the subspace, and what it leaves."""
+        return {**self.space.arrays(), "subspace.rest": self.rest.astype(np.float16)}
 
     @classmethod
     def restore(cls, arrays: Arrays) -> Self:
-        """From those of the subspace."""
-        return cls(Subspace.restore(arrays))
+        """From those of the subspace, and what it leaves."""
+        space, rest = Subspace.restore(arrays), np.asarray(arrays["subspace.rest"], np.float32)
+        width = len(space.center)
+        if rest.shape == (1,) != (width,):  # a version before kept the sum of all features
+            rest = np.full(width, rest[0] / width, np.float32)
+        if rest.shape != (width,):
+            raise ValueError(f"what is left of {rest.shape} features, of {width}")
+        return cls(space, _rest(rest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +240,16 @@ class IsolationForest:
         return cls(FlatForest.restore(arrays))
 
 
+def _rest(squares: NDArray[Any]) -> Singles:
+    """As a record holds them, so that a model that is restored is the same."""
+    return np.asarray(np.maximum(squares, SMALLEST_LEFT), np.float16).astype(np.float32)
+
+
+def _residual(left: Singles, rest: Singles) -> Floats:
+    """Score (n,) of what is left of rows, (n, features)."""
+    return np.asarray(np.sqrt((np.square(left, dtype=np.float64) / rest).mean(axis=1)))
+
+
 def profile(rows: Singles) -> Singles:
     """The |z| of rows (n, features) at the RANKS that there are, (n, ranks)."""
     width = rows.shape[1]
@@ -241,5 +267,9 @@ DETECTORS: Final[Mapping[str, type[Detector]]] = {
     "iforest": IsolationForest,
     "residual": Residual,
 }
+WEIGHTS: Final[Mapping[str, float]] = {"zscore": 1 / 6, "mahalanobis": 1 / 6, "iforest": 1 / 6, "residual": 1 / 2}
+"""How much each counts in the severity. Three ask how far metrics have moved, and mostly say the same; whether they
+have left each other's company counts as much as those together.
+"""
 VOTERS: Final = ("zscore", "mahalanobis", "iforest")
 """Those that the paper lets vote."""

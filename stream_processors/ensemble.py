@@ -3,8 +3,9 @@ together.
 
 The paper lets ZScore, Mahalanobis and IsolationForest vote, each above its 99th percentile on the baseline. Beyond it
 the tail probabilities of all detectors are combined as Fisher does (Statistical methods for research workers, 1925):
-by the mean of their -log10. Fisher's chi-square law does not hold for detectors that look at the same window, so the
-mean is calibrated on the baseline like any score; its tail probability is that of the window.
+by the mean of their -log10, weighted (Good, On the weighted combination of significance tests, 1955). Fisher's
+chi-square law does not hold for detectors that look at the same window, so the mean is calibrated on the baseline like
+any score; its tail probability is that of the window.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from stream_processors.compiled import compiled
 from stream_processors.detectors import (
     DETECTORS,
     RANKS,
+    WEIGHTS,
     Detector,
     Floats,
     IsolationForest,
@@ -47,7 +49,8 @@ class Judgement(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ensemble:
-    """Fitted detectors and their calibrations, by name, and the calibration of their mean -log10 tail probability.
+    """Fitted detectors and their calibrations, by name, and the calibration of their weighted mean -log10 tail
+    probability.
 
     plain  everything learnt, as `_judge` takes it
     """
@@ -71,9 +74,9 @@ class Ensemble:
             raise ValueError(f"the forest asks for more than {len(space.center)} features tell")
         laws = np.stack([each.law for each in every])
         learnt = (
-            *(space.center, space.axes, space.scales, space.rest),
+            *(space.center, space.axes, space.scales, residual.rest),
             *(forest.feature, forest.value, forest.step, forest.length, forest.lengths, forest.roots),
-            *(forest.depth, forest.norm, scores, laws),
+            *(forest.depth, forest.norm, scores, laws, np.array([WEIGHTS[name] for name in DETECTORS])),
         )
         object.__setattr__(self, "plain", learnt)
 
@@ -90,18 +93,18 @@ class Ensemble:
         calibrations = {
             name: Calibration.fit(scores, chance, DETECTORS[name].RESOLUTION) for name, (_, scores) in learnt.items()
         }
-        fused = _fuse([calibrations[name].tail_probabilities(scores) for name, (_, scores) in learnt.items()])
+        fused = _fuse({name: calibrations[name].tail_probabilities(scores) for name, (_, scores) in learnt.items()})
         return cls(
             {name: detector for name, (detector, _) in learnt.items()},
             calibrations,
-            Calibration.fit_means(fused.astype(np.float32), chance, len(learnt)),
+            Calibration.fit_means(fused.astype(np.float32), chance, max(WEIGHTS.values())),
         )
 
     def judge(self, rows: Singles) -> Judgement:
         """Judge standardised rows (n, features)."""
         scores = {name: detector.scores(rows) for name, detector in self.detectors.items()}
         tails = {name: self.calibrations[name].tail_probabilities(each) for name, each in scores.items()}
-        return Judgement(scores, tails, self.fusion.tail_probabilities(_fuse(list(tails.values()))))
+        return Judgement(scores, tails, self.fusion.tail_probabilities(_fuse(tails)))
 
     def judge_window(self, deviations: Singles, kept: NDArray[np.int16]) -> tuple[list[float], list[float]]:
         """What `judge` says of one row, only much sooner: the scores of DETECTORS, and their tail probabilities with
@@ -116,7 +119,7 @@ class Ensemble:
 
     def contributions(self, row: Singles) -> Floats:
         """Share of each feature (features,) in the strangeness of a row: the mean over detectors of its share in each,
-        weighted by -log10 of the tail probability. They sum to 1, or are all 0.
+        weighted by WEIGHTS and -log10 of the tail probability. They sum to 1, or are all 0.
         """
         judgement = self.judge(row[None])
         total = np.zeros(len(row))
@@ -124,7 +127,7 @@ class Ensemble:
             parts = detector.contributions(row)
             whole = float(parts.sum())
             if whole > 0:
-                total -= parts / whole * np.log10(judgement.tails[name][0])
+                total -= WEIGHTS[name] * parts / whole * np.log10(judgement.tails[name][0])
         return total / max(float(total.sum()), 1e-300)
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
@@ -145,15 +148,15 @@ class Ensemble:
                 name: Calibration.fit(arrays[f"scores.{name}"], chance, kind.RESOLUTION)
                 for name, kind in DETECTORS.items()
             },
-            Calibration.fit_means(arrays["scores.fused"], chance, len(DETECTORS)),
+            Calibration.fit_means(arrays["scores.fused"], chance, max(WEIGHTS.values())),
         )
 
 
 @compiled(
     "void(float32[::1], int16[::1], float64[::1], float64[::1],"
-    "float32[::1], float32[:,::1], float32[::1], float64,"
+    "float32[::1], float32[:,::1], float32[::1], float32[::1],"
     "uint8[::1], float32[::1], uint8[::1], uint16[::1], float64[::1], uint16[::1], int64, float64,"
-    "float64[:,::1], float64[:,::1])"
+    "float64[:,::1], float64[:,::1], float64[::1])"
 )
 def _judge(  # noqa: PLR0917 - compiled code takes what it is given by position
     deviations: Singles,
@@ -163,7 +166,7 @@ def _judge(  # noqa: PLR0917 - compiled code takes what it is given by position
     center: Singles,
     axes: Singles,
     scales: Singles,
-    rest: float,
+    rest: Singles,
     feature: NDArray[np.uint8],
     value: Singles,
     step: NDArray[np.uint8],
@@ -174,12 +177,14 @@ def _judge(  # noqa: PLR0917 - compiled code takes what it is given by position
     norm: float,
     calibrated: Floats,
     laws: Floats,
+    weights: Floats,
 ) -> None:
-    """Put what the detectors say into `scores` and `tails`, see judge_window. From `center` to `rest` they are of
-    Subspace, from `feature` to `norm` of FlatForest; `calibrated` and `laws` are of the calibrations.
+    """Put what the detectors say into `scores` and `tails`, see judge_window. From `center` to `scales` they are of
+    Subspace, `rest` is of Residual, from `feature` to `norm` of FlatForest; `calibrated` and `laws` are of the
+    calibrations, `weights` are WEIGHTS.
     """
     width = len(kept)
-    gap, size = np.empty(width, np.float32), np.empty(width, np.float32)
+    gap, left, size = np.empty(width, np.float32), np.empty(width, np.float32), np.empty(width, np.float32)
     total = outside = inside = 0.0
     for place in range(width):
         deviation = deviations[kept[place]]
@@ -189,12 +194,13 @@ def _judge(  # noqa: PLR0917 - compiled code takes what it is given by position
         size[place] = abs(deviation)
         total += size[place]
         gap[place] = deviation - center[place]
-        outside += np.float64(gap[place]) * gap[place]
+        left[place] = gap[place]
     for component in range(len(scales)):
         along = np.float32(0)
         for place in range(width):
             along += axes[component, place] * gap[place]
-        outside -= np.float64(along) * along
+        for place in range(width):
+            left[place] -= along * axes[component, place]
         inside += (np.float64(along) / scales[component]) ** 2
     size.sort()
     path = 0.0
@@ -207,12 +213,14 @@ def _judge(  # noqa: PLR0917 - compiled code takes what it is given by position
     scores[0] = total / width
     scores[1] = np.sqrt(inside / len(scales))
     scores[2] = np.exp2(-path / len(roots) / norm)
-    scores[3] = np.sqrt(max(outside, 0.0) / rest)
+    for place in range(width):
+        outside += np.float64(left[place]) * left[place] / rest[place]
+    scores[3] = np.sqrt(outside / width)
     strangeness = 0.0
     count = len(scores)
     for detector in range(count):
         tails[detector] = tail_probability(calibrated[detector], laws[detector], scores[detector])
-        strangeness -= np.log10(tails[detector]) / count
+        strangeness -= weights[detector] * np.log10(tails[detector])
     tails[count] = tail_probability(calibrated[count], laws[count], strangeness)
 
 
@@ -221,6 +229,6 @@ def _kept(detector: Detector, scores: Floats) -> tuple[Detector, Floats]:
     return detector, scores.astype(np.float32).astype(np.float64)
 
 
-def _fuse(tails: list[Floats]) -> Floats:
-    """Mean of -log10 of tail probabilities, each (n,)."""
-    return np.asarray(-np.mean(np.log10(tails), axis=0))
+def _fuse(tails: Mapping[str, Floats]) -> Floats:
+    """Mean of -log10 of the detectors' tail probabilities, each (n,), by WEIGHTS."""
+    return np.asarray(-np.sum([WEIGHTS[name] * np.log10(each) for name, each in tails.items()], axis=0))

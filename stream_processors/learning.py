@@ -35,7 +35,9 @@ DRIFT_EVERY: Final = 4
 DRIFT: Final = 0.8
 """A feature that lies so many scales from where the model has it has drifted."""
 DRIFTED: Final = 0.1
-"""The host has drifted when so large a share of its features has."""
+"""The host has drifted as a whole when so large a share of its features has."""
+NO_SIGN: Final = 2 * DRIFT
+"""On a host that has, what speaks of a fault is followed so far: it takes part in what all do, and not in more."""
 SETTLE_S: Final = 20
 """Levels of amounts are followed with this time constant: what was allocated or freed a minute ago is how it is."""
 SETTLED: Final = 0.05
@@ -314,10 +316,10 @@ class Learner:
         if len(newest) < count:
             return
         moved = self.baseline.median_deviations(feature_matrix(newest))
-        drifted = np.abs(moved) > DRIFT
-        self._drifted = bool(drifted[~np.isnan(moved)].mean() > DRIFTED)
+        drift, self._drifted = drifted(moved)
         # What speaks of a fault does not become normal because it grows slowly; amounts are followed closer.
-        self.drift = np.where(drifted & ~speaking() & ~amount_levels(), moved, np.float32(0)).astype(np.float32)
+        most = np.where(speaking(), np.float32(NO_SIGN if self._drifted else 0), np.float32(np.inf))
+        self.drift = np.where(amount_levels(), np.float32(0), drift.clip(-most, most))
         self._held = False
 
     def _stay(self) -> None:
@@ -330,6 +332,17 @@ class Learner:
         if self.baseline is not None and model_slot(version) == model_slot(self.baseline.version):
             version += 1
         self.due = Due(self._fitter(rows, version, self.settings), version, adopt, rows)
+
+
+def drifted(moved: Singles) -> tuple[Singles, bool]:
+    """How far features have drifted whose medians lie at `moved`, in scales, NaN where absent; both (n,). And whether
+    that is the host as a whole: then what lies less far off has drifted too, since metrics that have left each other's
+    company by less than DRIFT each are strange together.
+    """
+    far = np.abs(moved) > DRIFT
+    there = ~np.isnan(moved)
+    whole = bool(far[there].mean() > DRIFTED)
+    return np.where(there if whole else far, moved, np.float32(0)).astype(np.float32), whole
 
 
 def _spread(rows: Sequence[Row], apart: int) -> list[Row]:

@@ -12,12 +12,10 @@ from numpy.typing import NDArray
 Singles = NDArray[np.float32]
 Floats = NDArray[np.float64]
 
-VARIANCE_KEPT: Final = 0.9
+VARIANCE_KEPT: Final = 0.95
 ROWS_A_COMPONENT: Final = 4
 SMALLEST: Final = 0.05
-"""Variance that a component, and on average a feature outside the subspace, has at least: rows that hardly vary must
-not make every rounding error strange.
-"""
+"""Variance that a component has at least: rows that hardly vary must not make every rounding error strange."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,17 +25,17 @@ class Subspace:
     center  float32 (features,), mean of the rows
     axes    float32 (components, features), orthonormal as far as float16 goes, which holds them in a record
     scales  float32 (components,), standard deviations along them
-    rest    mean square distance of the rows from the subspace
     """
 
     center: Singles
     axes: Singles
     scales: Singles
-    rest: float
 
     @classmethod
-    def fit(cls, rows: Singles) -> Self:
-        """Of rows (n, features), n >= 8, by the eigenvectors of the smaller of their two moment matrices."""
+    def fit(cls, rows: Singles, components: int | None = None) -> Self:
+        """Of rows (n, features), n >= 8, by the eigenvectors of the smaller of their two moment matrices; of so many
+        components, if it is said how many, and the rows have them.
+        """
         count, width = rows.shape
         center = rows.mean(axis=0, dtype=np.float64)
         gap = rows - center
@@ -49,13 +47,14 @@ class Subspace:
             axes = vectors.T @ gap / np.sqrt(np.maximum(variance, 1e-12) * (count - 1))[:, None]
         variance, axes = np.maximum(variance[::-1], 0.0), axes[::-1]
         total = max(float(variance.sum()), 1e-9)
-        kept = int(np.searchsorted(np.cumsum(variance) / total, VARIANCE_KEPT)) + 1
-        kept = max(1, min(kept, count // ROWS_A_COMPONENT, int((variance > 1e-6 * total).sum())))
+        if components is None:
+            enough = int(np.searchsorted(np.cumsum(variance) / total, VARIANCE_KEPT)) + 1
+            components = min(enough, count // ROWS_A_COMPONENT)
+        kept = max(1, min(components, int((variance > 1e-6 * total).sum())))
         return cls(
             center=center.astype(np.float32),
             axes=np.ascontiguousarray(axes[:kept], dtype=np.float16).astype(np.float32),
             scales=np.sqrt(np.maximum(variance[:kept], SMALLEST)).astype(np.float32),
-            rest=max(float(variance[kept:].sum()), SMALLEST * width),
         )
 
     def split(self, rows: Singles) -> tuple[Singles, Singles]:
@@ -70,13 +69,12 @@ class Subspace:
             "subspace.center": self.center,
             "subspace.axes": self.axes.astype(np.float16),
             "subspace.scales": self.scales,
-            "subspace.rest": np.array([self.rest]),
         }
 
     @classmethod
     def restore(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
         """The subspace that `arrays` came from. Raises KeyError or ValueError for others."""
-        center, axes, scales, rest = (arrays[f"subspace.{name}"] for name in ("center", "axes", "scales", "rest"))
+        center, axes, scales = (arrays[f"subspace.{name}"] for name in ("center", "axes", "scales"))
         if axes.shape != (*scales.shape, *center.shape):
             raise ValueError(f"axes {axes.shape} for {scales.shape} components of {center.shape} features")
-        return cls(center.astype(np.float32), axes.astype(np.float32), scales.astype(np.float32), float(rest[0]))
+        return cls(center.astype(np.float32), axes.astype(np.float32), scales.astype(np.float32))

@@ -16,20 +16,22 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stream_processors.learning import DRIFT, DRIFT_EVERY, DRIFT_ROWS
+from stream_processors.learning import DRIFT_EVERY, DRIFT_ROWS, drifted
 from stream_processors.scaling import standardise
 
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
 Flags = NDArray[np.bool_]
 
-SHARE: Final = 0.005
-"""Share of the samples that may be flagged in the long run."""
-STEP: Final = 0.3
+SHARE: Final = 0.0055
+"""Share of the samples that may be flagged and count in the long run. Some of them are of anomalies, so that less of
+the others is flagged.
+"""
+STEP: Final = 0.25
 """By so many powers of ten the level rises with a sample that is flagged, at first."""
 STEADY: Final = 2000
 """After so many samples the step falls as the inverse root of how many there were."""
-RUN_MIN: Final = 3
+RUN_MIN: Final = 5
 """Of a run of flagged samples those of so many minutes count, and so many minutes of others do not end it."""
 
 
@@ -45,9 +47,7 @@ def followed(before: Singles, deviations: Singles, pace: int, anomalous: Callabl
     scale = np.ones(deviations.shape[1], np.float32)
     for start in range(0, len(deviations), every):
         part = deviations[start : start + every]
-        moved = np.median(newest, axis=0)
-        drift = np.where(np.abs(moved) > DRIFT, moved, np.float32(0))
-        parts.append(standardise(part, drift, scale))
+        parts.append(standardise(part, drifted(np.median(newest, axis=0))[0], scale))
         newest = np.concatenate([newest, part[~anomalous(parts[-1])]])[-DRIFT_ROWS * pace :]
     return np.concatenate(parts)
 
@@ -76,9 +76,11 @@ class Level:
     run: int = 0
     calm: int = 0
 
-    def flags(self, strangeness: float) -> bool:
-        """Whether a sample is flagged that is so strange, -log10 of its tail probability."""
-        flagged = strangeness > self.value
+    def flags(self, strangeness: float, itself: bool = True) -> bool:
+        """Whether a sample is flagged that is so strange, -log10 of its tail probability; not if it is only what came
+        before that is, rather than the sample `itself`.
+        """
+        flagged = itself and strangeness > self.value
         self.seen += 1
         self.calm = 0 if flagged else self.calm + 1
         if flagged or self.calm > self.pause:
@@ -88,7 +90,10 @@ class Level:
         return flagged
 
 
-def flagged(tails: NDArray[Any], minutes: float) -> Flags:
-    """Which samples are flagged that have these tail probabilities (n,), one after the other, so many minutes apart."""
+def flagged(tails: NDArray[Any], themselves: Flags, minutes: float) -> Flags:
+    """Which samples are flagged that have these tail probabilities (n,) and of which it is said whether they are
+    strange `themselves` (n,), one after the other, so many minutes apart.
+    """
     level = Level(ceil(RUN_MIN / minutes), int(RUN_MIN / minutes))
-    return np.array([level.flags(each) for each in (-np.log10(tails)).tolist()], dtype=bool)
+    each = zip((-np.log10(tails)).tolist(), themselves.tolist(), strict=True)
+    return np.array([level.flags(*sample) for sample in each], dtype=bool)

@@ -7,8 +7,9 @@ DIR holds *.npz files with train (T, D), test (T', D), label (T',) and perhaps i
 from 1]]). All methods get the same features of the samples (tests/benchmarks/samples.py), standardised by the
 product's robust location and scale and less what has drifted, learn from the train part, and have the same settings for
 all series. The test part is judged in order of time (tests/benchmarks/course.py). Each method's scores are made tail
-probabilities by the product's calibration; it flags what is beyond a level that is moved so that 0.5 % of the samples
-are, and the vote where two of three are. No point adjustment.
+probabilities by the product's calibration; it flags what is beyond a level that is moved so that some 0.5 % of the
+samples are, and the vote where two of three are. As in the product a sample has to be strange itself, too, by the mean
+|z| of its levels and steps: windows go on for some samples after what was strange about them. No point adjustment.
 
 auc_pr, vus_pr  areas under precision-recall curves, see tests/benchmarks/curves.py
 hit_at_5        in the strangest sample of an event, the true ones among the five metrics that contribute most, as a
@@ -35,7 +36,7 @@ from numpy.typing import NDArray
 
 from schemas.settings import PipelineSettings
 from stream_processors.calibration import Calibration
-from stream_processors.detectors import VOTERS
+from stream_processors.detectors import VOTERS, ZScore
 from stream_processors.ensemble import Ensemble
 from stream_processors.host import ANOMALOUS_VOTES
 from stream_processors.scaling import location_and_scale, standardise
@@ -62,6 +63,10 @@ OURS: Final[Mapping[str, str]] = {
 PYOD: Final = ("knn", "copod", "loda")
 NO_RESOLUTION: Final = 1e-9
 """What differences of the scores of PyOD's detectors mean is not known; their tails need a scale above 0."""
+ITSELF: Final = 1.5
+"""A sample is strange itself when -log10 of the tail probability of its mean |z| is so large: one in thirty."""
+ITS_LENGTH: Final = 2
+"""Features of windows of at most so many samples are the sample's own: its level, and its step from the one before."""
 MINUTES: Final[Mapping[str, float]] = {"asd": 5.0}
 """Between two samples of a series, by what its name begins with; others have a sample a minute."""
 MEASURES: Final = ("auc_pr", "vus_pr", "event_recall", "event_precision", "delay", "flagged_normal", "hit_at_5")
@@ -81,12 +86,14 @@ class Outcome:
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """Standardised features of a series: those to learn from and those to judge, what our ensemble has learnt of the
-    former, which metric each feature is of, and the minutes between two samples.
+    former, which of those to judge are strange themselves, which metric each feature is of, and the minutes between two
+    samples.
     """
 
     learnt: Singles
     judged: Singles
     ensemble: Ensemble
+    themselves: NDArray[np.bool_]
     metric_of: NDArray[np.intp]
     metrics: int
     minutes: float
@@ -105,7 +112,8 @@ class Prepared:
         there = np.flatnonzero((~np.isnan(train)).mean(axis=0) >= PRESENT)
         if not len(there):
             raise ValueError(f"{series.name}: no metric is there in {PRESENT:.0%} of the samples")
-        metric_of = Columns.of(metrics).metric_of[there]
+        columns = Columns.of(metrics)
+        metric_of, own = columns.metric_of[there], columns.length[there] <= ITS_LENGTH
         center, scale = location_and_scale(train[:, there], _floors(series.train)[metric_of])
         learnt = standardise(train[:, there], center, scale)
         ensemble = Ensemble.learn(learnt, 1 - settings.threshold_percentile / 100, settings.seed)
@@ -114,7 +122,12 @@ class Prepared:
         )
         pace = max(1, len(before) // settings.rows)
         judged = followed(earlier, later, pace, lambda rows: _anomalous(ensemble, rows, settings))
-        return cls(learnt, judged, ensemble, metric_of, metrics, MINUTES.get(_group(series.name), 1.0))
+        themselves = _themselves(learnt[:, own], judged[:, own])
+        return cls(learnt, judged, ensemble, themselves, metric_of, metrics, MINUTES.get(_group(series.name), 1.0))
+
+    def flagged(self, tails: Floats) -> NDArray[np.bool_]:
+        """Which samples are flagged that have these tail probabilities (n,)."""
+        return flagged(tails, self.themselves, self.minutes)
 
     def by_metric(self, contributions: Floats) -> Floats:
         """Contributions (metrics,) of metrics from those of features."""
@@ -123,17 +136,17 @@ class Prepared:
 
 def ours(prepared: Prepared) -> Mapping[str, Outcome]:
     """Outcome of each detector alone, of the vote and of the fused severity."""
-    minutes, ensemble = prepared.minutes, prepared.ensemble
+    ensemble = prepared.ensemble
     judgement = ensemble.judge(prepared.judged)
     outcomes: dict[str, Outcome] = {}
     for name, detector in OURS.items():
         alone = _contributions(prepared, ensemble.detectors[detector].contributions)
-        outcomes[name] = Outcome(judgement.scores[detector], flagged(judgement.tails[detector], minutes), alone)
+        outcomes[name] = Outcome(judgement.scores[detector], prepared.flagged(judgement.tails[detector]), alone)
     together = _contributions(prepared, ensemble.contributions)
     # Two of three are beyond any level that the second strangest is beyond.
     second = np.sort([judgement.tails[each] for each in VOTERS], axis=0)[1]
     for name, tails in (("vote", second), ("fused", judgement.fused)):
-        outcomes[name] = Outcome(-np.log10(tails), flagged(tails, minutes), together)
+        outcomes[name] = Outcome(-np.log10(tails), prepared.flagged(tails), together)
     return outcomes
 
 
@@ -148,7 +161,7 @@ def pyod(prepared: Prepared, name: str) -> Outcome:
         scores = np.nan_to_num(np.asarray(model.decision_function(prepared.judged), dtype=np.float64))
     chance = 1 - settings.threshold_percentile / 100
     calibration = Calibration.fit(np.nan_to_num(model.decision_scores_), chance, NO_RESOLUTION)
-    return Outcome(scores, flagged(calibration.tail_probabilities(scores), prepared.minutes))
+    return Outcome(scores, prepared.flagged(calibration.tail_probabilities(scores)))
 
 
 def figures(series: Labelled, outcome: Outcome) -> Figures:
@@ -236,6 +249,13 @@ def _floors(train: Floats) -> Floats:
         ranges = np.nan_to_num(np.nanmax(train, axis=0) - np.nanmin(train, axis=0))
     moving = ranges[ranges > 0]
     return FLOOR * np.where(ranges > 0, ranges, np.median(moving) if len(moving) else 1.0)
+
+
+def _themselves(learnt: Singles, judged: Singles) -> NDArray[np.bool_]:
+    """Which of the samples `judged` are strange by these features (n, features), given those learnt."""
+    deviations = [ZScore().scores(rows) for rows in (learnt, judged)]
+    calibration = Calibration.fit(deviations[0], 10**-ITSELF, ZScore.RESOLUTION)
+    return calibration.tail_probabilities(deviations[1]) <= 10**-ITSELF
 
 
 def _anomalous(ensemble: Ensemble, rows: Singles, settings: PipelineSettings) -> NDArray[np.bool_]:

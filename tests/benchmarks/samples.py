@@ -60,16 +60,20 @@ class Labelled:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What the columns of `features` are: metric (from 0) and rank of the kind in FEATURES, (features,) each."""
+    """What the columns of `features` are, (features,) each: metric (from 0), rank of the kind in FEATURES, and length
+    of the window.
+    """
 
     metric_of: NDArray[np.intp]
     preference: NDArray[np.intp]
+    length: NDArray[np.intp]
 
     @classmethod
     def of(cls, metrics: int) -> Columns:
         """For so many metrics."""
-        kinds = [FEATURES.index(kind) for chosen in WINDOWS.values() for kind in chosen]
-        return cls(np.tile(np.arange(metrics), len(kinds)), np.repeat(kinds, metrics))
+        kinds = [(FEATURES.index(kind), length) for length, chosen in WINDOWS.items() for kind in chosen]
+        preference, lengths = np.repeat(np.array(kinds).T, metrics, axis=1)
+        return cls(np.tile(np.arange(metrics), len(kinds)), preference, lengths)
 
 
 def features(samples: Floats) -> Floats:

@@ -22,15 +22,15 @@ def beyond(rows: NDArray[np.float32]) -> NDArray[np.bool_]:
     return np.asarray(np.abs(rows).max(axis=1) > 8)
 
 
-def noise(samples: int, seed: int = 0) -> NDArray[np.float32]:
-    return np.random.default_rng(seed).standard_normal((samples, 3)).astype(np.float32)
+def noise(samples: int, seed: int = 0, features: int = 3) -> NDArray[np.float32]:
+    return np.random.default_rng(seed).standard_normal((samples, features)).astype(np.float32)
 
 
 def test_what_creeps_is_followed_and_what_leaps_is_not() -> None:
-    after = noise(2000, 1)
+    after = noise(2000, 1, 20)
     after[:, 0] += np.linspace(0, 10, 2000)
     after[:, 1] += 20 * (np.arange(2000) >= 1000)
-    rows = followed(noise(1000), after, PACE, beyond)
+    rows = followed(noise(1000, features=20), after, PACE, beyond)
     # It is behind by half of what is looked at and by what comes until it is asked again.
     behind = 10 / 2000 * PACE * (DRIFT_ROWS / 2 + DRIFT_EVERY)
     assert np.median(after[900:1000, 0]) > 4
@@ -40,7 +40,7 @@ def test_what_creeps_is_followed_and_what_leaps_is_not() -> None:
     assert np.median(rows[1900:, 0]) > 4
     np.testing.assert_array_equal(rows[:, 2], after[:, 2])
     # What comes later changes nothing.
-    np.testing.assert_array_equal(followed(noise(1000), after[:930], PACE, beyond), rows[:930])
+    np.testing.assert_array_equal(followed(noise(1000, features=20), after[:930], PACE, beyond), rows[:930])
 
 
 def test_a_feature_with_gaps_is_not_followed_and_counts_as_expected() -> None:
@@ -56,7 +56,7 @@ def test_the_level_keeps_its_share_where_tails_are_other_than_was_learnt() -> No
     rng = np.random.default_rng(0)
     for power in (0.5, 1.0, 2.0):
         tails = rng.random(40_000) ** power
-        flags = flagged(tails, MINUTE)
+        flags = flagged(tails, np.ones(len(tails), bool), MINUTE)
         assert flags[10_000:].mean() == pytest.approx(SHARE, rel=0.3)
         if power != 1:
             assert (tails[10_000:] < SHARE).mean() != pytest.approx(SHARE, rel=0.5)
@@ -95,10 +95,27 @@ def test_the_step_becomes_smaller() -> None:
 def test_what_counts_of_a_run_is_told_by_the_clock() -> None:
     burst, calm = [1e-9] * int(RUN_MIN / MINUTE), [1.0] * int(RUN_MIN / MINUTE + 1)
     tails = np.array([*burst, *calm, *burst, *[1.0] * 400, 1e-3])
-    # 1e-3 is 3. Six samples a minute apart raise the level from 2.3 to 4.1; of those of ten minutes one a run counts.
+    # 1e-3 is 3. Ten samples a minute apart raise the level from 2.3 to 4.7; of those of ten minutes one a run counts.
     for minutes, last in ((MINUTE, False), (10 * MINUTE, True)):
-        flags = flagged(tails, minutes)
+        flags = flagged(tails, np.ones(len(tails), bool), minutes)
         assert (flags.sum() - flags[-1], flags[-1]) == (2 * len(burst), last)
+
+
+def test_a_sample_that_is_not_strange_itself_is_not_flagged() -> None:
+    tails = np.array([1e-9, 1e-9, 1e-9, 1.0])
+    themselves = np.array([True, False, True, True])
+    np.testing.assert_array_equal(flagged(tails, themselves, MINUTE), [True, False, True, False])
+    # What a window still holds of a leap when it is over: levels and steps are as ever, variability is not.
+    samples = np.random.default_rng(0).standard_normal((3000, 4))
+    samples[2000] += 12
+    prepared = Prepared.of(Labelled("smd-1", samples[:1500], samples[1500:], np.zeros(1500, bool), ()))
+    assert prepared.themselves[[500, 501]].all()
+    assert not prepared.themselves[502:509].all()
+    assert prepared.themselves.mean() < 0.1
+    strange = prepared.ensemble.judge(prepared.judged).fused < 1e-4
+    assert strange[500:509].all()
+    flags = ours(prepared)["fused"].flags
+    np.testing.assert_array_equal(flags[500:509], prepared.themselves[500:509])
 
 
 def test_nothing_looks_ahead() -> None:

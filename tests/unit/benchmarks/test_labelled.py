@@ -78,6 +78,7 @@ def test_features_are_those_of_windows_that_end_with_the_sample() -> None:
     made, columns = features(samples), Columns.of(3)
     assert made.shape == (3000, len(columns.metric_of)) == (3000, 3 * sum(map(len, WINDOWS.values())))
     assert columns.metric_of.tolist() == [0, 1, 2] * 5
+    assert columns.length.tolist() == [length for length in (1, 2, 5, 5, 10) for _ in range(3)]
     for at in (20, 2047, 2048, 2999):
         last = samples[at - 9 : at + 1]
         by_hand = [

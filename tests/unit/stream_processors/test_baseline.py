@@ -119,6 +119,7 @@ def test_a_baseline_is_its_record(calm: Baseline) -> None:
         ("ensemble cpu subspace.axes", lambda a: a[:, 1:]),
         ("ensemble cpu subspace.center", lambda a: a[1:]),
         ("ensemble cpu subspace.scales", lambda a: a[None]),
+        ("ensemble cpu subspace.rest", lambda a: a[1:]),
         ("ensemble cpu forest.feature", lambda a: a + 10),
         ("ensemble cpu forest.step", lambda a: np.full_like(a, 255)),
         ("ensemble cpu forest.value", lambda a: np.where(np.isposinf(a), np.float32(0), a)),

@@ -13,7 +13,9 @@ from stream_processors.calibration import tail_probability
 from stream_processors.detectors import (
     DETECTORS,
     RANKS,
+    SMALLEST_LEFT,
     VOTERS,
+    WEIGHTS,
     Detector,
     IsolationForest,
     Lesson,
@@ -89,17 +91,48 @@ def test_mahalanobis_within_the_subspace_is_the_textbook_distance() -> None:
 
 def test_each_part_of_the_space_has_its_detector() -> None:
     rng = np.random.default_rng(0)
-    load = 3 * rng.standard_normal((200, 1))
-    rows = (load + 0.5 * rng.standard_normal((200, 30))).astype(np.float32)
-    space = Subspace.fit(rows)
-    inside, outside = Mahalanobis(space), Residual(space)
-    together, alone = np.full(30, 18.0, dtype=np.float32), np.zeros(30, dtype=np.float32)
-    alone[4] = 8.0
-    for detector, seen, unseen in ((inside, together, alone), (outside, alone, together)):
-        ordinary = detector.scores(rows)
-        assert np.mean(np.square(ordinary)) == pytest.approx(1.0, rel=0.05)
+    # Two loads, so that in a subspace of two axes what is left is each feature's own.
+    load = 3 * rng.standard_normal((400, 2)) @ rng.choice([-1.0, 1.0], (2, 30))
+    rows = (load + 0.9 * rng.standard_normal((400, 30))).astype(np.float32)
+    lesson = Lesson.of(rows[:200], 0)
+    assert len(lesson.whole.axes) == 2
+    together = 6 * lesson.whole.axes.sum(axis=0) * lesson.whole.scales.min()
+    alone = np.zeros(30, dtype=np.float32)
+    alone[[4, 9, 20]] = 8.0
+    for kind, seen, unseen in ((Mahalanobis, together, alone), (Residual, alone, together)):
+        detector: Detector = kind.learn(lesson)[0]
+        ordinary = detector.scores(rows[200:])
+        assert np.mean(np.square(ordinary)) == pytest.approx(1.0, rel=0.1)
         assert score(detector, unseen) < max(ordinary)
-        assert score(detector, seen) > 1.5 * max(ordinary)
+        assert score(detector, seen) > 1.2 * max(ordinary)
+
+
+def test_what_is_left_of_a_feature_counts_in_its_own_standard_deviations() -> None:
+    rng = np.random.default_rng(0)
+    own = np.linspace(0.2, 1.5, 30)
+    rows = (6 * rng.standard_normal((400, 1)) + own * rng.standard_normal((400, 30))).astype(np.float32)
+    detector = Residual.learn(Lesson.of(rows, 0))[0]
+    assert len(detector.space.axes) == 1
+    np.testing.assert_allclose(detector.rest, np.maximum(np.square(own), SMALLEST_LEFT), rtol=0.25)
+    # As far off in their own deviations, which are three times as large of one as of the other, they count the same.
+    found = []
+    for feature in (8, 29):
+        row = np.zeros(30, np.float32)
+        row[feature] = 10 * own[feature]
+        found.append(score(detector, row))
+        parts = detector.contributions(row)
+        assert parts.mean() == pytest.approx(found[-1] ** 2, rel=1e-5)
+        assert parts.argmax() == feature
+    assert found[0] == pytest.approx(found[1], rel=0.1)
+
+
+def test_a_residual_of_a_version_before_is_read() -> None:
+    """It kept the sum over all features of what is left."""
+    detector = Residual.learn(Lesson.of(normal(64, 10), 0))[0]
+    before = {**detector.arrays(), "subspace.rest": np.array([20.0])}
+    np.testing.assert_array_equal(Residual.restore(before).rest, np.full(10, 2.0, np.float32))
+    with pytest.raises(ValueError, match="left"):
+        Residual.restore({**before, "subspace.rest": np.ones(9, np.float16)})
 
 
 @pytest.mark.parametrize(("count", "width"), [(40, 12), (12, 40)])
@@ -110,7 +143,8 @@ def test_a_subspace_is_that_of_a_singular_value_decomposition(count: int, width:
     kept = len(space.axes)
     np.testing.assert_allclose(np.abs(space.axes @ axes[:kept].T), np.eye(kept), atol=1e-3)
     np.testing.assert_allclose(space.scales, singular[:kept] / np.sqrt(count - 1), rtol=1e-4)
-    assert space.rest == pytest.approx(np.square(singular[kept:]).sum() / (count - 1), rel=1e-3)
+    fewer = Subspace.fit(rows, kept - 1)
+    np.testing.assert_array_equal(fewer.axes, space.axes[:-1])
 
 
 def test_many_rows_score_as_each_alone(kind: type[Detector]) -> None:
@@ -207,8 +241,20 @@ def test_flat_forest_scores_as_scikit_learn(count: int, features: int) -> None:
     assert held_out.mean() > ours[:count].mean()
 
 
-def test_held_out_scores_are_those_of_unseen_rows(kind: type[Detector]) -> None:
-    rows = normal(120, 30)
-    detector, held_out = kind.learn(Lesson.of(rows, 0))
-    fresh = detector.scores(normal(400, 30, seed=3))
+@pytest.mark.parametrize("width", [30, 120])
+def test_held_out_scores_are_those_of_unseen_rows(kind: type[Detector], width: int) -> None:
+    rng = np.random.default_rng(0)
+    loads = rng.standard_normal((5, width))
+    rows, later = ((rng.standard_normal((n, 5)) @ loads + rng.standard_normal((n, width))) for n in (120, 400))
+    detector, held_out = kind.learn(Lesson.of(rows.astype(np.float32), 0))
+    fresh = detector.scores(later.astype(np.float32))
     assert np.median(held_out) == pytest.approx(np.median(fresh), rel=0.1)
+
+
+def test_leaving_company_counts_as_much_as_going_far() -> None:
+    assert sum(WEIGHTS.values()) == pytest.approx(1.0)
+    assert WEIGHTS["residual"] == pytest.approx(sum(WEIGHTS[name] for name in VOTERS))
+    ensemble = Ensemble.learn(normal(400, 20), 0.01, 0)
+    judgement = ensemble.judge(3 * normal(5, 20, seed=1))
+    fused = sum(-WEIGHTS[name] * np.log10(tails) for name, tails in judgement.tails.items())
+    np.testing.assert_allclose(judgement.fused, ensemble.fusion.tail_probabilities(np.asarray(fused)), rtol=1e-9)

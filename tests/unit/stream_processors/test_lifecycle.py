@@ -20,9 +20,10 @@ from stream_processors.backtest import backtest
 from stream_processors.baseline import Baseline
 from stream_processors.contamination import usual
 from stream_processors.control import Command, read_command
+from stream_processors.features import feature_table
 from stream_processors.fitting import Background, Inline
 from stream_processors.host import Result
-from stream_processors.learning import Learner
+from stream_processors.learning import NO_SIGN, Learner, drifted
 from stream_processors.looks import speaking
 from stream_processors.pipeline import Pipeline
 from stream_processors.rows import Row
@@ -381,12 +382,52 @@ def test_where_a_host_was_for_a_moment_is_not_where_it_is() -> None:
     assert not verdicts(after)[-1].anomalous
 
 
-def test_what_speaks_of_a_fault_does_not_drift() -> None:
+@pytest.mark.parametrize("growth", [1.5, 2.0, 3.0])
+def test_windows_of_a_host_that_drifts_are_ordinary(growth: float) -> None:
+    """All of it is followed, since metrics that are each only a little off are strange together."""
+    told = verdicts(feed(Pipeline(PipelineSettings()), steadily(range(900), growth)))
+    severities = np.array([each.severity for each in told if each.severity is not None])
+    assert len(severities) > 700
+    assert (severities >= 2).mean() < 0.06
+    assert (severities >= 3).mean() < 0.015
+
+
+def test_what_speaks_of_a_fault_takes_part_in_a_drift_and_no_more() -> None:
     pipeline = Pipeline(PipelineSettings())
-    feed(pipeline, steadily(range(400), 2.0))
+    feed(pipeline, steadily(range(400), 3.0))
     drift = pipeline.hosts["a"].learner.drift
     assert drift is not None
-    assert not drift[speaking()].any()
+    assert np.abs(drift[~speaking()]).max() > 2 * NO_SIGN
+    assert np.abs(drift[speaking()]).max() == pytest.approx(NO_SIGN)
+
+
+def test_what_speaks_of_a_fault_does_not_drift_alone() -> None:
+    told = {feature_table().metrics[at].name for at in feature_table().metric_of[speaking()]}
+
+    def creeping() -> Iterator[Telemetry]:
+        for batch in run(["a"], 400):
+            factor = np.float32(3.0 ** ((batch.start_ns / NANO - START) / 900))
+            yield replace(batch, metrics={n: v * factor if n in told else v for n, v in batch.metrics.items()})
+
+    pipeline = Pipeline(PipelineSettings())
+    feed(pipeline, creeping())
+    learner = pipeline.hosts["a"].learner
+    assert learner.baseline is not None
+    assert learner.drift is None or not learner.drift[speaking()].any()
+
+
+@pytest.mark.parametrize(
+    ("moved", "followed"),
+    [
+        ([0.7, -0.7, 0.1, np.nan], [0, 0, 0, 0]),
+        ([0.7, -0.9, 0.1, np.nan], [0.7, -0.9, 0.1, 0]),
+        ([0.9, *[0.5] * 20], [0.9, *[0.0] * 20]),
+    ],
+)
+def test_where_a_host_drifts_as_a_whole_all_of_it_is_followed(moved: list[float], followed: list[float]) -> None:
+    drift, whole = drifted(np.array(moved, np.float32))
+    np.testing.assert_allclose(drift, followed)
+    assert whole == (np.count_nonzero(drift) > 1)
 
 
 def test_a_row_is_packed_without_losing_what_a_baseline_tells_apart() -> None:
