@@ -23,15 +23,23 @@ WORTH: Final = 30.0
 SHAPES: Final = (0.0, 0.5)
 SAME: Final = 1 / log(10)
 """Scale of the tail of -log10 of a tail probability."""
+FAR: Final = 1e-6
+"""A tail probability from which on detectors are taken to say the same: how they go together was seen in a hundred
+windows, and is not believed for a million.
+"""
 
 
 @compiled("float64(float64[::1], float64[::1], float64)")
 def tail_probability(scores: Floats, law: Floats, score: float) -> float:
     """Chance of `score` or more, from SMALLEST to 1, by a calibration with these sorted `scores` and this `law`."""
-    start, share, scale, shape = law
+    start, share, scale, shape, far = law
     if score > start:
         excess = (score - start) / scale
-        tail = np.exp(-excess) if shape == 0 else (1 + shape * excess) ** (-1 / shape)
+        if shape == 0:
+            near = np.log(share / FAR)
+            tail = np.exp(-min(excess, near) - max(excess - near, 0.0) * scale / far)
+        else:
+            tail = (1 + shape * excess) ** (-1 / shape)
         return float(max(share * tail, SMALLEST))
     below = np.searchsorted(scores, score)
     return float(max(share, (len(scores) - below + 0.5) / (len(scores) + 1)))
@@ -49,6 +57,7 @@ class Calibration:
     share      share of the scores that are in the tail
     scale      of the tail, in the unit of the scores
     shape      of the tail: 0 is exponential, higher is heavier
+    far        scale of an exponential tail beyond FAR
     """
 
     scores: Floats
@@ -57,6 +66,7 @@ class Calibration:
     share: float
     scale: float
     shape: float
+    far: float
 
     @classmethod
     def fit(cls, scores: NDArray[Any], chance: float, resolution: float) -> Calibration:
@@ -67,34 +77,35 @@ class Calibration:
         """
         ordered, start, share = _split(scores)
         shape, scale = tail_of(ordered[ordered > start] - start)
-        return cls._of(ordered, chance, start=start, share=share, scale=max(scale, resolution), shape=shape)
+        scale = max(scale, resolution)
+        return cls._of(ordered, chance, start=start, share=share, scale=scale, shape=shape, far=scale)
 
     @classmethod
-    def fit_means(cls, means: NDArray[Any], chance: float, share: float) -> Calibration:
-        """From held-out weighted means (n,) of -log10 of tail probabilities, of which the weightiest has this share.
+    def fit_means(cls, means: NDArray[Any], chance: float, weight: float) -> Calibration:
+        """From held-out weighted means (n,) of -log10 of tail probabilities, of which the weightiest has this `weight`.
 
         Their tail needs no shape: -log10 of a tail probability has an exponential tail, by what a tail probability is.
-        So has the mean: with a scale of 1 / ln 10 where all always say the same, and `share` of it where they have
-        nothing in common. The scale that is found is kept between those.
+        So has the mean: with a scale of 1 / ln 10 where all always say the same, and `weight` of it where they
+        have nothing in common. The scale that is found is kept between those, and is the former beyond FAR.
         """
         ordered, start, share = _split(means)
         excesses = ordered[ordered > start] - start
         found = float(excesses.mean()) if len(excesses) else 0.0
-        scale = min(max(found, SAME * share), SAME)
-        return cls._of(ordered, chance, start=start, share=share, scale=scale, shape=0.0)
+        scale = min(max(found, SAME * weight), SAME)
+        return cls._of(ordered, chance, start=start, share=share, scale=scale, shape=0.0, far=SAME)
 
     @classmethod
     def _of(
-        cls, ordered: Floats, chance: float, *, start: float, share: float, scale: float, shape: float
+        cls, ordered: Floats, chance: float, *, start: float, share: float, scale: float, shape: float, far: float
     ) -> Calibration:
         # Few scores say little about a high percentile, so it is read off the tail, not off the largest of them.
         threshold = _at(ordered, 1 - chance) if chance >= share else start + scale * _quantile(chance / share, shape)
-        return cls(ordered, threshold, start, share, scale, shape)
+        return cls(ordered, threshold, start, share, scale, shape, far)
 
     @property
     def law(self) -> Floats:
-        """Start, share, scale and shape of the tail, (4,)."""
-        return np.array([self.start, self.share, self.scale, self.shape])
+        """Start, share, scale, shape of the tail, and its scale from FAR on, (5,)."""
+        return np.array([self.start, self.share, self.scale, self.shape, self.far])
 
     def tail_probabilities(self, scores: Floats) -> Floats:
         """Chances of these `scores` (n,) or more, from SMALLEST to 1."""

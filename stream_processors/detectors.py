@@ -22,9 +22,9 @@ Arrays = Mapping[str, NDArray[Any]]
 
 TREES: Final = 25
 FOLDS: Final = 4
-SMALLEST_LEFT: Final = 0.25
-"""Variance of what is left of a feature, at least: of a hundred rows it says little, and drift is not followed to the
-last.
+SMALLEST_LEFT: Final = 0.5
+"""Variance of what is left of a feature, at least: half of its own. A hundred rows say little of how closely metrics
+keep together, and drift below `learning.DRIFT` is not followed.
 """
 RANKS: Final = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stream_processors.calibration import SHAPES, SMALLEST, USUAL_SHAPE, Calibration, tail_of, tail_probability
+from stream_processors.calibration import (
+    FAR,
+    SAME,
+    SHAPES,
+    SMALLEST,
+    USUAL_SHAPE,
+    Calibration,
+    tail_of,
+    tail_probability,
+)
 
 
 def tail(fitted: Calibration, score: float) -> float:
@@ -86,3 +95,24 @@ def test_equal_scores_calibrate() -> None:
     assert tail(fitted, 0.0) > 0.5
     assert tail(fitted, 1.0) < 1e-6
     assert fitted.threshold < 0.1
+
+
+def test_far_out_detectors_are_taken_to_say_the_same() -> None:
+    means = np.random.default_rng(0).exponential(0.05, size=128) + 0.4
+    fitted = Calibration.fit_means(means, 0.01, 0.5)
+    assert fitted.scale == pytest.approx(SAME / 2)
+    at = np.linspace(fitted.start + 1e-9, 12.0, 2000)
+    strangeness = -np.log10(fitted.tail_probabilities(at))
+    rises = np.diff(strangeness) / np.diff(at)
+    near, far = strangeness[1:] < -np.log10(FAR), (strangeness[:-1] > -np.log10(FAR)) & (strangeness[1:] < 12)
+    assert near.sum() > 300
+    assert far.sum() > 800
+    np.testing.assert_allclose(rises[near], 2.0, rtol=1e-6)
+    np.testing.assert_allclose(rises[far], 1.0, rtol=1e-6)
+
+
+def test_the_tail_of_a_single_detector_goes_on_as_it_begins() -> None:
+    fitted = Calibration.fit(np.random.default_rng(0).uniform(size=4000), 0.01, 1e-3)
+    assert fitted.shape == 0.0
+    at = np.linspace(fitted.start, fitted.start + 20 * fitted.scale, 50)
+    np.testing.assert_allclose([written_out(fitted, each) for each in at], fitted.tail_probabilities(at), rtol=1e-9)
