@@ -71,17 +71,11 @@ def publish_raw(bootstrap: str, topic: str, key: bytes, *values: bytes | None) -
 
 def read_all(bootstrap: str, topic: str, kind: type[T]) -> list[T]:
     """Every record of `topic` from its beginning to its present end."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "test", "enable.auto.commit": False})
+    consumer, ends = _at_ends(bootstrap, topic)
     records: list[T] = []
     try:
-        left: dict[int, int] = {}
-        begin: list[TopicPartition] = []
-        for partition in range(PARTITIONS):
-            low, high = _watermarks(consumer, TopicPartition(topic, partition))
-            if low < high:
-                left[partition] = high
-                begin.append(TopicPartition(topic, partition, low))
-        consumer.assign(begin)
+        left = {partition: high for partition, (low, high) in ends.items() if low < high}
+        consumer.assign([TopicPartition(topic, partition, ends[partition][0]) for partition in left])
         deadline = time.monotonic() + 60
         while left:
             assert time.monotonic() < deadline, f"{topic} was not read to its end"
@@ -98,14 +92,18 @@ def read_all(bootstrap: str, topic: str, kind: type[T]) -> list[T]:
     return records
 
 
-def _watermarks(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
+def _at_ends(bootstrap: str, topic: str) -> tuple[Consumer, dict[int, tuple[int, int]]]:
+    """A consumer, and the first and the next offset of each partition of `topic`."""
     deadline = time.monotonic() + 60
     while True:
+        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "test", "enable.auto.commit": False})
         try:
-            low, high = consumer.get_watermark_offsets(partition, timeout=5)
-            return low, high
+            places = {partition: TopicPartition(topic, partition) for partition in range(PARTITIONS)}
+            return consumer, {name: consumer.get_watermark_offsets(place, timeout=5) for name, place in places.items()}
         except KafkaException:
-            # A broker that has just come back, or that a busy machine has kept waiting, has no leaders yet.
+            # A broker that has just come back, or that a busy machine has kept waiting, has no leaders yet. A client
+            # that has once heard of no such partition may go on saying so: the next one asks for itself.
+            consumer.close()
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
