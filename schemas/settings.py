@@ -421,6 +421,12 @@ def read_file(path: Path | None) -> Mapping[str, Any]:
     return content
 
 
+def user_cache(environ: Mapping[str, str]) -> Path:
+    """Reveal's part of the user's cache. Raises RuntimeError for a user without a home."""
+    base = Path(environ.get("XDG_CACHE_HOME", ""))
+    return (base if base.is_absolute() else Path.home() / ".cache") / "reveal"
+
+
 def load(kind: type[T], environ: Mapping[str, str], file: Mapping[str, Any] | None = None) -> T:
     """Settings of one service: environment over file over defaults.
 

@@ -14,6 +14,8 @@ from typing import Any, Final, TypeVar, cast
 
 import numba
 
+from schemas.settings import user_cache
+
 Loop = TypeVar("Loop", bound=Callable[..., object])
 
 REORDERED: Final = frozenset({"contract", "reassoc"})
@@ -60,7 +62,7 @@ def _folder() -> str:
     beside = SOURCES / "__pycache__"
     places = [Path(CONFIG.CACHE_DIR)] if CONFIG.CACHE_DIR else [beside]
     with suppress(RuntimeError):  # the user has no home
-        places.append(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "reveal")
+        places.append(user_cache(os.environ))
     for place in places:
         folder = place / f"{KEPT}{said.hexdigest()[:16]}"
         try:

@@ -168,18 +168,17 @@ class Residual:
     @classmethod
     def learn(cls, lesson: Lesson) -> tuple[Self, Floats]:
         """A block is judged by the subspace of the others."""
-        left = [space.split(lesson.rows[block])[1] for block, space in lesson.folds]
-        rest = _rest(np.square(np.concatenate(left), dtype=np.float64).mean(axis=0))
-        return cls(lesson.whole, rest), np.concatenate([_residual(each, rest) for each in left])
+        left = np.concatenate([space.split(lesson.rows[block])[1] for block, space in lesson.folds])
+        rest = _rest(np.square(left, dtype=np.float64).mean(axis=0))
+        return cls(lesson.whole, rest), np.sqrt(_squares(left, rest).mean(axis=1))
 
     def scores(self, rows: Singles) -> Floats:
         """Root of the mean square of what is left of the features, in standard deviations: 1 on average."""
-        return _residual(self.space.split(rows)[1], self.rest)
+        return np.asarray(np.sqrt(_squares(self.space.split(rows)[1], self.rest).mean(axis=1)))
 
     def contributions(self, row: Singles) -> Floats:
-        """Square of what is left of each feature, in standard deviations."""
-        left = self.space.split(row[None])[1][0]
-        return np.asarray(np.square(left, dtype=np.float64) / self.rest)
+        """Square of what is left of each feature, in standard deviations: their mean is the square of the score."""
+        return _squares(self.space.split(row[None])[1][0], self.rest)
 
     def arrays(self) -> Arrays:
         """Those of the subspace, and what it leaves."""
@@ -245,9 +244,9 @@ def _rest(squares: NDArray[Any]) -> Singles:
     return np.asarray(np.maximum(squares, SMALLEST_LEFT), np.float16).astype(np.float32)
 
 
-def _residual(left: Singles, rest: Singles) -> Floats:
-    """Score (n,) of what is left of rows, (n, features)."""
-    return np.asarray(np.sqrt((np.square(left, dtype=np.float64) / rest).mean(axis=1)))
+def _squares(left: Singles, rest: Singles) -> Floats:
+    """Squares of what is left (..., features), in standard deviations."""
+    return np.asarray(np.square(left, dtype=np.float64) / rest)
 
 
 def profile(rows: Singles) -> Singles:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,9 @@ from stream_processors.detectors import (
     ranks,
 )
 from stream_processors.scaling import CLIP
+
+IN_ORDER: Final = tuple(WEIGHTS[name] for name in DETECTORS)
+"""WEIGHTS as `_judge` takes them."""
 
 
 class Judgement(NamedTuple):
@@ -76,7 +79,7 @@ class Ensemble:
         learnt = (
             *(space.center, space.axes, space.scales, residual.rest),
             *(forest.feature, forest.value, forest.step, forest.length, forest.lengths, forest.roots),
-            *(forest.depth, forest.norm, scores, laws, np.array([WEIGHTS[name] for name in DETECTORS])),
+            *(forest.depth, forest.norm, scores, laws),
         )
         object.__setattr__(self, "plain", learnt)
 
@@ -97,7 +100,7 @@ class Ensemble:
         return cls(
             {name: detector for name, (detector, _) in learnt.items()},
             calibrations,
-            Calibration.fit_means(fused.astype(np.float32), chance, max(WEIGHTS.values())),
+            Calibration.fit_means(fused.astype(np.float32), chance, max(IN_ORDER)),
         )
 
     def judge(self, rows: Singles) -> Judgement:
@@ -148,7 +151,7 @@ class Ensemble:
                 name: Calibration.fit(arrays[f"scores.{name}"], chance, kind.RESOLUTION)
                 for name, kind in DETECTORS.items()
             },
-            Calibration.fit_means(arrays["scores.fused"], chance, max(WEIGHTS.values())),
+            Calibration.fit_means(arrays["scores.fused"], chance, max(IN_ORDER)),
         )
 
 
@@ -156,7 +159,7 @@ class Ensemble:
     "void(float32[::1], int16[::1], float64[::1], float64[::1],"
     "float32[::1], float32[:,::1], float32[::1], float32[::1],"
     "uint8[::1], float32[::1], uint8[::1], uint16[::1], float64[::1], uint16[::1], int64, float64,"
-    "float64[:,::1], float64[:,::1], float64[::1])"
+    "float64[:,::1], float64[:,::1])"
 )
 def _judge(  # noqa: PLR0917 - compiled code takes what it is given by position
     deviations: Singles,
@@ -177,11 +180,10 @@ def _judge(  # noqa: PLR0917 - compiled code takes what it is given by position
     norm: float,
     calibrated: Floats,
     laws: Floats,
-    weights: Floats,
 ) -> None:
     """Put what the detectors say into `scores` and `tails`, see judge_window. From `center` to `scales` they are of
     Subspace, `rest` is of Residual, from `feature` to `norm` of FlatForest; `calibrated` and `laws` are of the
-    calibrations, `weights` are WEIGHTS.
+    calibrations.
     """
     width = len(kept)
     gap, left, size = np.empty(width, np.float32), np.empty(width, np.float32), np.empty(width, np.float32)
@@ -220,7 +222,7 @@ def _judge(  # noqa: PLR0917 - compiled code takes what it is given by position
     count = len(scores)
     for detector in range(count):
         tails[detector] = tail_probability(calibrated[detector], laws[detector], scores[detector])
-        strangeness -= weights[detector] * np.log10(tails[detector])
+        strangeness -= IN_ORDER[detector] * np.log10(tails[detector])
     tails[count] = tail_probability(calibrated[count], laws[count], strangeness)
 
 

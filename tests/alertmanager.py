@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from deploy.kafka.ports import free_ports
+from schemas.settings import user_cache
 
 PACKAGE: Final = "prometheus-alertmanager"
 START_S: Final = 20.0
@@ -29,8 +30,7 @@ def program() -> tuple[str, ...]:
     """The beginning of its command line; apt checks what it fetches. Raises NoAlertmanagerError."""
     if (installed := shutil.which(PACKAGE)) is not None:
         return (installed,)
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    cache = (Path(base) if base else Path.home() / ".cache") / "reveal" / f"{PACKAGE}-{platform.machine()}"
+    cache = user_cache(os.environ) / f"{PACKAGE}-{platform.machine()}"
     found = cache / "usr" / "bin" / PACKAGE
     if not found.exists():
         _fetch(cache)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 import time
@@ -18,6 +17,7 @@ from typing import Final
 from deploy.kafka.errors import JarError
 from deploy.kafka.locks import exclusive
 from deploy.kafka.progress import Progress, silent
+from schemas.settings import user_cache
 
 VERSION: Final = "4.4.0"
 LOCK_FILE: Final = Path(__file__).with_name("jars.toml")
@@ -49,8 +49,7 @@ Fetch = Callable[[Jar, Path], Path]
 
 def default_cache(environ: Mapping[str, str]) -> Path:
     """The user's cache for this version of Kafka, shared by all stacks of that user."""
-    base = environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "reveal" / f"kafka-{VERSION}"
+    return user_cache(environ) / f"kafka-{VERSION}"
 
 
 def pinned_jars(lock: Path = LOCK_FILE) -> tuple[Jar, ...]:

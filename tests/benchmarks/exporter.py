@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from schemas.settings import user_cache
+
 PACKAGE: Final = "prometheus-node-exporter"
 # The sources that the agent reads, where this exporter knows them, and of each all fields, as the agent does.
 COLLECTORS: Final = (
@@ -28,8 +30,7 @@ class NoExporterError(Exception):
 
 def binary() -> Path:
     """The program, from the user's cache or fetched into it; apt checks what it fetches. Raises NoExporterError."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    cache = (Path(base) if base else Path.home() / ".cache") / "reveal" / f"{PACKAGE}-{platform.machine()}"
+    cache = user_cache(os.environ) / f"{PACKAGE}-{platform.machine()}"
     program = cache / "usr" / "bin" / PACKAGE
     if program.exists():
         return program
