@@ -16,7 +16,7 @@ import logging
 import time
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
@@ -32,6 +32,7 @@ from stream_processors.host import Forgotten, Result
 from stream_processors.intake import application, batches
 from stream_processors.kafka import KafkaException, Outgoing, Results, read_states, topic_partitions
 from stream_processors.pipeline import Pipeline
+from stream_processors.reading import Reading
 from stream_processors.seconds import SECOND_NS
 
 log = logging.getLogger("reveal.worker")
@@ -72,6 +73,7 @@ class Worker:
         self._lock = asyncio.Lock()
         self._restored: set[int] = set()
         self._partition_of: dict[str, int] = {}
+        self._readings: dict[int, Reading] = {}
         self._pending: dict[Any, deque[Pending]] = {}
         self._dead_allowance = DEAD_A_SECOND
         self._dead_checked = time.monotonic()
@@ -144,8 +146,10 @@ class Worker:
         await asyncio.gather(*(self._restore(partition) for partition in missing))
         results: list[Result | DeadLetter] = []
         commands: list[tuple[Any, Command]] = []
+        read_to = self._read_to(events)
         for event in events:
             message = event.message
+            self._readings[message.partition].read(message.topic, message.offset, _sent(message))
             pending = Pending(event)
             self._pending.setdefault(message.tp, deque()).append(pending)
             try:
@@ -154,17 +158,17 @@ class Worker:
                     raise Rejected("wrong-key", f"the key is {message.key!r}, the host {record.host!r}")
                 self._partition_of[record.host] = message.partition
                 now = time.time()
-                lag_s = max(0.0, now - (message.timestamp or now))
+                sent = min(now, _sent(message))
                 if isinstance(record, Command):
                     commands.append((message, record))
                     continue
                 if isinstance(record, Event):
                     # What is kept of it is delivered with these results, so it needs not wait for progress.
-                    results += self.pipeline.feed_event(record, now, lag_s)
+                    results += self.pipeline.feed_event(record, sent)
                     continue
                 if (fit := self.pipeline.waits_for(record.host, _last_second(record))) is not None:
                     await self._fitted(fit)
-                results += self.pipeline.feed(record, now, lag_s)
+                results += self.pipeline.feed(record, now, sent, read_to[message.partition])
             except Rejected as error:
                 results += self._bury(message, error.reason, error.detail)
                 continue
@@ -181,6 +185,18 @@ class Worker:
         # Last, so that no verdict is told before the progress that has what was asked.
         await self._deliver([result for message, command in commands for result in self._obey(message, command)])
         self._acknowledge()
+
+    def _read_to(self, events: Iterable[Any]) -> Mapping[int, float]:
+        """By partition the time before which everything that was sent is read, but for `events`, which are at hand."""
+        at_hand: dict[int, dict[str, float]] = {}
+        for event in events:
+            message = event.message
+            at_hand.setdefault(message.partition, {}).setdefault(message.topic, _sent(message))
+        return {partition: self._upto(partition, firsts) for partition, firsts in at_hand.items()}
+
+    def _upto(self, partition: int, at_hand: Mapping[str, float]) -> float:
+        consumer: Any = self.app.consumer
+        return self._readings[partition].upto(at_hand, consumer.ends(TELEMETRY.values(), partition), time.time())
 
     async def _fitted(self, fit: Fit) -> None:
         """Wait for `fit`, which is bounded. What it raises is told when the model is taken up."""
@@ -200,7 +216,7 @@ class Worker:
     async def _tick(self) -> None:
         async with self._lock:
             try:
-                results = self.pipeline.tick(time.time())
+                results = self.pipeline.tick(time.time(), lambda host: self._upto(self._partition_of[host], {}))
             except Exception:
                 log.exception("cannot look after silent hosts")
                 results = []
@@ -264,14 +280,16 @@ class Worker:
         self._alive()
 
     async def _restore(self, partition: int) -> None:
+        consumer: Any = self.app.consumer
         began = time.monotonic()
         wait_s = 0.25
         while True:
             try:
                 states = await asyncio.to_thread(read_states, self.kafka, partition)
+                begins = await consumer.begins(TELEMETRY.values(), partition)
                 break
-            except KafkaException as error:
-                log.warning("waiting for %s/%d: %s", MODELS, partition, error.args[0])
+            except (KafkaException, ConnectionError) as error:
+                log.warning("waiting for partition %d: %s", partition, error.args[0])
             self._waiting()
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, 10.0)
@@ -284,6 +302,7 @@ class Worker:
             if lost:
                 self.counts["states not usable"] += 1
                 log.warning("the stored state of %s cannot be used, it learns anew: %s", host, lost)
+        self._readings[partition] = Reading(begins)
         self._restored.add(partition)
         log.info("partition %d: %d hosts restored in %.2f s", partition, len(states), time.monotonic() - began)
 
@@ -298,6 +317,8 @@ class Worker:
                 del self._partition_of[host]
             for tp in [tp for tp in self._pending if tp.partition in gone]:
                 del self._pending[tp]
+            for partition in gone:
+                self._readings.pop(partition, None)
             self._restored -= gone
 
 
@@ -315,6 +336,11 @@ def _record(message: Any) -> Telemetry | Event | Command:
     if not isinstance(record, Event):
         raise Rejected("wrong-record", f"expected an event, got {type(record).__name__}")
     return record
+
+
+def _sent(message: Any) -> float:
+    """When a message was sent, s: when Kafka took it."""
+    return float(message.timestamp or time.time())
 
 
 def _last_second(batch: Telemetry) -> int:

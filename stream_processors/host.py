@@ -84,9 +84,9 @@ class Host:
         self._untold = 0  # windows since the last progress
         self._owed: list[Result] = []  # to be told with the next results
 
-    def feed(self, batch: Telemetry, arrived: float, lag_s: float = 0.0) -> tuple[list[Result], str]:
+    def feed(self, batch: Telemetry, sent: float, read_to: float) -> tuple[list[Result], str]:
         """Results that the batch makes possible, and how it was taken: added, duplicate, or gap (messages before it
-        are missing). `arrived` is the time of arrival, s; `lag_s` how long the message lay in its topic.
+        are missing). It was sent at `sent`, s, and everything that was sent before `read_to` is read.
 
         Raises Misplaced for a message that cannot be placed in time.
         """
@@ -94,7 +94,7 @@ class Host:
         how = self._order(batch, seconds)
         if how == "past":
             return self._results(()), "duplicate"
-        taken = [self.windows.add(batch.subsystem, second, arrived, lag_s) for second in seconds]
+        taken = [self.windows.add(batch.subsystem, second, sent, read_to) for second in seconds]
         if how != "duplicate" and all(each == "late" for each in taken):
             detail = f"{batch.subsystem} of second {seconds[0].second} came after its windows were closed"
             raise Misplaced("late", detail)
@@ -139,13 +139,11 @@ class Host:
         start_ns = min([window.start * SECOND_NS, *(episode.start_ns for episode in self.following.open)])
         return happened(self.happenings.events.values(), start_ns - BEFORE_NS, window.end * SECOND_NS)
 
-    def tick(self, now: float) -> list[Result]:
+    def tick(self, read_to: float) -> list[Result]:
         """Results of time going on without a message: a new host is waited for, to see which subsystems it has, even
         if its stream has ended.
         """
-        if self.windows.expected:
-            return []
-        self.windows.wait(now)
+        self.windows.wait(read_to)
         return self._results(self.windows.close())
 
     def silence(self) -> list[Result]:

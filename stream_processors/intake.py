@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import faust
+from aiokafka.errors import KafkaError
 from faust.transport.drivers import aiokafka
+from faust.types import TP
 from mode.supervisors import CrashingSupervisor
 
 from schemas.settings import KafkaSettings, WorkerSettings
@@ -24,6 +26,8 @@ DELIVERY: Final = 2
 FETCH_MS: Final = 100
 FETCH_BYTES: Final = 256 << 10
 """A fetch is answered when so much has come, or after so long: many small ones take more time than what they bring."""
+
+BEGINS_WITHIN_S: Final = 10.0
 
 
 class PromptThread(aiokafka.AIOKafkaConsumerThread):
@@ -61,6 +65,27 @@ class PromptConsumer(aiokafka.Consumer):
         """Keep the partition: a full buffer holds up the next delivery, and goes on as soon as there is room. Faust
         would look again after a second.
         """
+
+    async def begins(self, topics: Iterable[str], partition: int) -> Mapping[str, int]:
+        """Offsets by topic from which a partition that was just assigned is read. Raises ConnectionError if Kafka does
+        not say so.
+        """
+        places = [TP(topic, partition) for topic in topics]
+        try:
+            earliest = await asyncio.wait_for(self.earliest_offsets(*places), BEGINS_WITHIN_S)
+        except (KafkaError, TimeoutError) as error:
+            raise ConnectionError(f"where its topics begin is not known: {error!r}") from error
+        return {place.topic: max(self._committed_offset[place] or 0, earliest[place]) for place in places}
+
+    def ends(self, topics: Iterable[str], partition: int) -> Mapping[str, int | None]:
+        """Offsets by topic of the next message of a partition, as of the last fetch; None where that is not known."""
+        return {topic: self._end(TP(topic, partition)) for topic in topics}
+
+    def _end(self, place: TP) -> int | None:
+        try:
+            return self.highwater(place)
+        except AssertionError:  # it is not assigned any more
+            return None
 
 
 class Transport(aiokafka.Transport):

@@ -5,7 +5,7 @@ backtest and in tests.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from schemas.codec import Rejected
@@ -36,14 +36,18 @@ class Pipeline:
     _heard: dict[str, float] = field(default_factory=dict)
     _silent: dict[str, float] = field(default_factory=dict)
 
-    def feed(self, batch: Telemetry, arrived: float, lag_s: float = 0.0) -> list[Result]:
+    def feed(
+        self, batch: Telemetry, arrived: float, sent: float | None = None, read_to: float | None = None
+    ) -> list[Result]:
         """Results that `batch` makes possible. `arrived` is when it came here, s since 1970-01-01 UTC: now, or in a
-        backtest the end of the batch. `lag_s` is how long it lay in its topic before.
+        backtest the end of the batch; `sent`, when it was sent; and everything that was sent before `read_to` is read
+        (see `reading`). Both are `arrived` unless told otherwise.
 
         Raises Rejected, with reason time-backwards, late or from-the-future, for a sound message that cannot be
         placed in time; nothing of it is kept.
         """
-        self._check_time(batch.start_ns, arrived - lag_s)
+        sent = arrived if sent is None else sent
+        self._check_time(batch.start_ns, sent)
         if self._arrived is not None:
             self._flow += min(max(arrived - self._arrived, 0.0), LONGEST_GAP_S)
         self._arrived = arrived
@@ -55,20 +59,20 @@ class Pipeline:
         if batch.flaws:
             self.counts["not-finite"] += 1
         try:
-            results, how = host.feed(batch, arrived, lag_s)
+            results, how = host.feed(batch, sent, arrived if read_to is None else read_to)
         except Misplaced as error:
             self.counts[error.reason] += 1
             raise Rejected(error.reason, error.detail) from None
         self.counts[how] += 1
         return results
 
-    def feed_event(self, event: Event, arrived: float, lag_s: float = 0.0) -> list[Result]:
-        """Results of `event`: at most the record of what is known to have happened on its host. It becomes evidence
-        of the host's episodes, and changes no verdict, nor when a host counts as silent. Times as in `feed`.
+    def feed_event(self, event: Event, sent: float) -> list[Result]:
+        """Results of `event`, which was sent at `sent`, s: at most the record of what is known to have happened on its
+        host. It becomes evidence of the host's episodes, and changes no verdict, nor when a host counts as silent.
 
         Raises Rejected with reason from-the-future.
         """
-        self._check_time(event.time_ns, arrived - lag_s)
+        self._check_time(event.time_ns, sent)
         self.counts["events"] += 1
         host = self.hosts.get(event.host)
         if host is None:
@@ -76,9 +80,10 @@ class Pipeline:
             self._heard[event.host] = self._flow
         return host.happened(event)
 
-    def tick(self, now: float) -> list[Result]:
+    def tick(self, now: float, read_to: Callable[[str], float] | None = None) -> list[Result]:
         """Results of time going on: new hosts that were waited for, hosts that fell silent while others are heard,
-        and hosts to be forgotten. To be called about once a second.
+        and hosts to be forgotten. To be called about once a second. Everything of a host that was sent before
+        `read_to` says is read, or before `now`.
 
         Silence is counted in time in which messages flow: silence of all is an outage of what lies between, and says
         nothing about the hosts.
@@ -90,8 +95,8 @@ class Pipeline:
                 self.counts["silent hosts"] += 1
                 del self._heard[name]
                 self._silent[name] = self._flow
-            else:
-                results += self.hosts[name].tick(now)
+            elif not self.hosts[name].windows.expected:
+                results += self.hosts[name].tick(now if read_to is None else read_to(name))
         for name, since in list(self._silent.items()):
             if self._flow - since > self.settings.forget_s:
                 results.append(Forgotten(name, self.hosts[name].slots()))

@@ -1,9 +1,10 @@
 """Windows of one host in event time.
 
-A window closes when every subsystem of the host has passed its end. One that lags is waited for: `grace_s` of arrival
-time. Only time in which the host's messages come in fresh counts, and of a gap between them no more than
-LONGEST_GAP_S, so that reading topics at different speeds (a backlog, a replay) or an outage of the broker changes
-nothing, and a collector that died does not stop the others for long. No clock is read: times come with the data.
+A window closes when every subsystem of the host has passed its end. One that lags is waited for: until everything is
+read that was sent in `grace_s` after the first message that has passed it (see `reading`). Of a gap between two
+messages of the host no more than LONGEST_GAP_S counts. So reading topics at different speeds (a backlog, a replay) or
+an outage of the broker changes nothing, and a collector that died does not stop the others for long. No clock is read:
+times come with the data.
 """
 
 from __future__ import annotations
@@ -21,11 +22,10 @@ from stream_processors.seconds import Second, Singles, Statistics, mean_of_prese
 
 LONGEST_GAP_S: Final = 1.0
 """A host sends several messages a second; a longer gap between two says nothing about a single subsystem."""
-FRESH_S: Final = 10.0
-"""A message that lay longer in its topic is backlog: others like it may still be unread."""
-STALE_SHARE: Final = 0.2
-"""Which subsystems a new host has is not known. In a backlog time counts this much for it, since topics may be read far
-apart; if it did not count at all, the whole backlog would be kept before the first window closes.
+NEW_SECONDS: Final = 30
+NEW_GRACE_S: Final = 0.5
+"""Which subsystems a new host has is not known, so each of its windows has to wait. Once so many of its seconds are
+there it waits no longer than this: a backlog that was sent within a moment would all be kept.
 """
 MOST_SECONDS: Final = 1800
 """So many seconds of a host are kept while a subsystem is waited for; then it counts as gone."""
@@ -82,34 +82,36 @@ class Windows:
     next_start: int | None = None
     expected: dict[str, int] = field(default_factory=dict)
     _seconds: dict[int, dict[str, Second]] = field(default_factory=dict)
+    _sent: dict[int, float] = field(default_factory=dict)  # second -> when the first message of it was sent
     _reduced: dict[int, Statistics] = field(default_factory=dict)
     _newest: dict[str, int] = field(default_factory=dict)
     _gone: set[str] = field(default_factory=set)
-    _arrived: float | None = None
-    _fresh: bool = True
+    _read_to: float = 0.0
+    _due: float = math.inf  # when what has passed the next window was sent
     _waited: float = 0.0
 
-    def add(self, subsystem: str, second: Second, arrived: float, lag_s: float = 0.0) -> str:
-        """Keep a second. Says "added", "duplicate" (it is there already) or "late" (its last window is closed)."""
-        self._fresh = lag_s <= FRESH_S
-        self.wait(arrived)
+    def add(self, subsystem: str, second: Second, sent: float, read_to: float) -> str:
+        """Keep a second that was sent at `sent`, s, when everything that was sent before `read_to` is read. Says
+        "added", "duplicate" (it is there already) or "late" (its last window is closed).
+        """
+        self.wait(read_to)
         self._gone.discard(subsystem)
         self._newest[subsystem] = max(second.second, self._newest.get(subsystem, second.second))
         if self.next_start is not None and second.second < self.next_start:
             return "late"
         there = self._seconds.setdefault(second.second, {})
-        if subsystem in there:
+        if not there:
+            self._sent[second.second] = sent
+        elif subsystem in there:
             return "duplicate"
         there[subsystem] = second
         self._reduced.pop(second.second, None)
         return "added"
 
-    def wait(self, now: float) -> None:
+    def wait(self, read_to: float) -> None:
         """Time goes on, with or without a second."""
-        if self._arrived is not None and (self._fresh or not self.expected):
-            share = 1.0 if self._fresh else STALE_SHARE
-            self._waited += share * min(max(now - self._arrived, 0.0), LONGEST_GAP_S)
-        self._arrived = now
+        self._waited += min(max(read_to - max(self._read_to, self._due), 0.0), LONGEST_GAP_S)
+        self._read_to = read_to
 
     def open_from(self) -> int:
         """Oldest second that may still go into a window."""
@@ -137,11 +139,12 @@ class Windows:
 
     def _clear(self) -> None:
         self._seconds.clear()
+        self._sent.clear()
         self._reduced.clear()
         self._newest.clear()
         self._gone.clear()
-        self._arrived = None
-        self._waited = 0.0
+        self._read_to = self._waited = 0.0
+        self._due = math.inf
 
     def _statistics_of(self, second: int) -> Statistics:
         """Statistics of all that is there of a second."""
@@ -165,17 +168,27 @@ class Windows:
         # A batch holds whole seconds, so second end - 1 reaches the end.
         lagging = {name for name in {*self._newest, *self.expected} - self._gone if self._newest.get(name, 0) < end - 1}
         if not lagging and self.expected:
-            self._waited = 0.0
+            self._waited, self._due = 0.0, math.inf
             return True
         if not any(newest >= end - 1 for newest in self._newest.values()):
-            self._waited = 0.0  # nobody is ahead, so nobody lags
+            self._waited, self._due = 0.0, math.inf  # nobody is ahead, so nobody lags
             return False
+        self._due = self._sent_after(end)
         # With nothing expected yet, which subsystems the host has is not known: wait for others to show.
-        if self._waited < self.settings.grace_s and len(self._seconds) < MOST_SECONDS:
+        patience, kept = self.settings.grace_s, len(self._seconds)
+        if not self.expected and kept >= NEW_SECONDS:
+            patience = min(patience, NEW_GRACE_S)
+        if self._waited < patience and kept < MOST_SECONDS:
             return False
         self._gone |= lagging
-        self._waited = 0.0
+        self._waited, self._due = 0.0, math.inf
         return True
+
+    def _sent_after(self, end: int) -> float:
+        """When the first message that reaches `end` was sent."""
+        if (sent := self._sent.get(end - 1)) is not None:
+            return sent
+        return min((sent for second, sent in self._sent.items() if second >= end), default=math.inf)
 
     def _take(self, start: int) -> Window:
         size, step = self.settings.window_s, self.settings.step_s
@@ -202,6 +215,7 @@ class Windows:
         for second in range(start, start + step):
             self._seconds.pop(second, None)
             self._reduced.pop(second, None)
+            self._sent.pop(second, None)
         self.next_start = start + step
         filled = sum(part.filled for mine in seconds.values() for part in mine)
         return Window(

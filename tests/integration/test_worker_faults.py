@@ -37,7 +37,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Starts workers; whatever still runs at the end is killed."""
     services: list[Service] = []
 
-    def make(kafka: LocalKafka, instance: str = "worker-1") -> Service:
+    def make(kafka: LocalKafka, instance: str = "worker-1", **more: str) -> Service:
         environ = {
             "REVEAL_KAFKA_BOOTSTRAP": kafka.bootstrap,
             "REVEAL_KAFKA_PARTITIONS": str(PARTITIONS),
@@ -46,6 +46,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
             "REVEAL_PIPELINE_WARMUP_WINDOWS": str(SETTINGS.warmup_windows),
             "REVEAL_PIPELINE_ROWS": str(SETTINGS.rows),
             "REVEAL_PIPELINE_REFIT_WINDOWS": str(SETTINGS.refit_windows),
+            **more,
         }
         services.append(Service("worker", environ, tmp_path / f"{instance}.log"))
         return services[-1]
@@ -129,6 +130,36 @@ def test_hosts_out_of_phase_on_a_partition_and_a_worker_killed(new_kafka: NewKaf
     await_all(kafka, wanted, worker)
     assert worker.stop() == 0, worker.tail()
     check(kafka, wanted)
+
+
+def test_a_backlog_of_which_one_topic_lies_behind_others(new_kafka: NewKafka, start: Start) -> None:
+    """All of it was sent just now, and reading what lies before takes longer than a subsystem is waited for."""
+    kafka = new_kafka()
+    make_topics(kafka.bootstrap)
+    beside, host = hosts(1, 1)
+    batches = list(run([host], SECONDS, FAULT))
+    publish(kafka.bootstrap, [second(beside, "cpu", 0)] * 12_000)
+    publish(kafka.bootstrap, batches)
+    worker = start(kafka, REVEAL_PIPELINE_GRACE_S="0.2")
+    wanted = windows(batches)
+    eventually(lambda: {(v.host, v.window_start_ns) for v in told(kafka)} >= set(wanted), worker.tail, 120)
+    assert worker.stop() == 0, worker.tail()
+    assert [v for v in told(kafka) if v.host == host and v != wanted[v.host, v.window_start_ns]] == []
+    assert read_all(kafka.bootstrap, DEAD, DeadLetter) == []
+
+
+def test_a_collector_that_died_does_not_stop_the_others(new_kafka: NewKafka, start: Start) -> None:
+    kafka = new_kafka()
+    make_topics(kafka.bootstrap)
+    [host] = hosts(2)
+    worker = start(kafka, REVEAL_PIPELINE_GRACE_S="1.0")
+    publish(kafka.bootstrap, run([host], 10))
+    publish(kafka.bootstrap, [b for b in run([host], 40, begin=10) if b.subsystem != "storage"], pause_s=0.05)
+    eventually(lambda: len(told(kafka)) >= 38, worker.tail, 60)
+    assert worker.stop() == 0, worker.tail()
+    coverage = {v.window_start_ns // 10**9 - START: round(v.coverage, 2) for v in told(kafka)}
+    assert [coverage[start] for start in range(12)] == [1.0] * 8 + [0.92, 0.83, 0.75, 1.0]
+    assert read_all(kafka.bootstrap, DEAD, DeadLetter) == []
 
 
 def _phase(late: str) -> Callable[[Telemetry], int]:

@@ -38,7 +38,7 @@ def windows(batches: list[Telemetry]) -> list[Window]:
     known, found = Windows(SETTINGS), []
     for batch in batches:
         for second in reduce_batch(batch):
-            known.add(batch.subsystem, second, batch.start_ns / 1e9)
+            known.add(batch.subsystem, second, batch.start_ns / 1e9, batch.start_ns / 1e9)
         found += list(known.close())
     return found
 

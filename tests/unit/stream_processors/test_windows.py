@@ -20,7 +20,8 @@ def feed(windows: Windows, batches: Iterable[Telemetry], arrived: float | None =
     closed: list[Window] = []
     for batch in batches:
         [part] = reduce_batch(batch)
-        windows.add(batch.subsystem, part, batch.start_ns / 1e9 if arrived is None else arrived)
+        now = batch.start_ns / 1e9 if arrived is None else arrived
+        windows.add(batch.subsystem, part, now, now)
         closed += windows.close()
     return closed
 
@@ -98,6 +99,6 @@ def test_duplicates_and_late_seconds_are_told() -> None:
     batches = list(run(["h"], 10))
     feed(windows, batches)
     [newest], [oldest] = reduce_batch(batches[-1]), reduce_batch(batches[0])
-    assert windows.add("storage", newest, 0.0) == "duplicate"
-    assert windows.add("cpu", oldest, 0.0) == "late"
+    assert windows.add("storage", newest, 0.0, 0.0) == "duplicate"
+    assert windows.add("cpu", oldest, 0.0, 0.0) == "late"
     assert list(windows.close()) == []
