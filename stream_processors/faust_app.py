@@ -29,7 +29,7 @@ from stream_processors.control import Command, read_command
 from stream_processors.delivery import rounds
 from stream_processors.fitting import Background, Fit
 from stream_processors.host import Forgotten, Result
-from stream_processors.intake import application, batches
+from stream_processors.intake import Plain, application, batches
 from stream_processors.kafka import KafkaException, Outgoing, Results, read_states, topic_partitions
 from stream_processors.pipeline import Pipeline
 from stream_processors.reading import Reading
@@ -78,7 +78,7 @@ class Worker:
         self._dead_allowance = DEAD_A_SECOND
         self._dead_checked = time.monotonic()
         self._told = time.monotonic()
-        inputs = self.app.topic(*INPUTS, key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw")
+        inputs = self.app.topic(*INPUTS, schema=Plain())
         self.app.agent(inputs, name="reveal.telemetry", concurrency=1)(self._process)
         self.app.timer(1.0, name="reveal.tick")(self._tick)
         self.app.on_partitions_revoked.connect(self._revoked)

@@ -1,14 +1,20 @@
-"""Messages are delivered without a task for each, unless they have to wait, and come in batches."""
+"""Messages are unpacked and delivered without a decompressor and a task for each, and come in batches."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+import pytest
+import zstandard
+from aiokafka import codec
+from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from mode import Service
 
-from stream_processors.intake import PromptConsumer, batches
+from stream_processors.intake import Plain, PromptConsumer, Unpacking, batches
 
 
 class Buffer:
@@ -58,6 +64,47 @@ async def test_a_delivery_that_waits_ends_when_the_flow_is_stopped() -> None:
     full.suspend_flow.set()
     await asyncio.wait_for(waiting, 10)
     await asyncio.wait_for(ended.wait(), 10)
+
+
+async def test_keys_and_values_come_as_they_are() -> None:
+    made: list[Any] = []
+    app = SimpleNamespace(create_event=lambda *given: made.append(given))
+    message = SimpleNamespace(key=b"gpu-001", value=None, headers=[("a", b"b")])
+    await Plain().compile(app)(message, propagate=True)
+    assert made == [(b"gpu-001", None, [("a", b"b")], message)]
+
+
+def packed(values: Sequence[bytes]) -> bytes:
+    """A batch of messages as Kafka keeps it."""
+    batch = DefaultRecordBatchBuilder(2, 4, 0, -1, -1, 0, 1 << 24)
+    for offset, value in enumerate(values):
+        assert batch.append(offset, 1000, b"gpu-001", value, []) is not None
+    return bytes(batch.build())
+
+
+@pytest.mark.parametrize("size", [0, 10, 6_000, 3_000_000])
+def test_batches_are_unpacked_by_one_decompressor(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of whatever size, and many times over."""
+
+    def made(_: object) -> bytes:
+        raise AssertionError("aiokafka makes a decompressor for each batch")
+
+    monkeypatch.setattr(codec, "zstd_decode", made)
+    monkeypatch.setattr(codec.cramjam.zstd, "decompress", made)
+    values = [np.random.default_rng(size).bytes(size // 2) + bytes(size // 2), b"the second"]
+    for _ in range(3):
+        batch = DefaultRecordBatch(packed(values))
+        assert batch.compression_type == 4
+        assert [record.value for record in batch] == values
+
+
+def test_a_damaged_batch_is_refused() -> None:
+    frame = zstandard.compress(bytes(range(256)) * 40)
+    unpacking = Unpacking()
+    for damaged in (frame[:-5], b"no zstd"):
+        with pytest.raises((ValueError, zstandard.ZstdError)):
+            unpacking(damaged)
+    assert unpacking(memoryview(frame)) == bytes(range(256)) * 40
 
 
 async def test_events_come_in_batches_none_acknowledged() -> None:
