@@ -10,7 +10,7 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, Final
 
 import fastavro
@@ -82,7 +82,8 @@ class Rejected(Exception):
 class Schema:
     """A current schema with its parsed form, its frame header and, for telemetry, its metrics, the schema of what comes
     before the instances, and what bodies went on with from there: instances, as they were written, and forms of
-    matrices, by the size of both together. A host sends the same second after second.
+    matrices, by the size of both together; and which columns both make together. A host sends the same second after
+    second.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Schema:
     head: dict[str, Any]
     forms: dict[int, tuple[Form, ...]]
     instances: dict[bytes, Instances]
+    fitting: dict[tuple[Form, bytes, int], Columns]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +160,16 @@ def _quickly(data: bytes, body: io.BytesIO, schema: Schema) -> Telemetry | None:
     if head is not None:
         for form in schema.forms.get(len(data) - start, ()):
             end = len(data) - form.parts.size
-            instances = schema.instances.get(data[start:end])
+            written = data[start:end]
+            instances = schema.instances.get(written)
             if instances is not None and (matrices := form.read(data, end)) is not None:
-                return _telemetry(head, instances, schema, form.sizes, matrices)
+                _check_head(head)
+                place = (form, written, head["count"])
+                if (there := schema.fitting.get(place)) is None:
+                    if len(schema.fitting) >= 4 * KNOWN:
+                        schema.fitting.clear()
+                    there = schema.fitting[place] = _fitting(schema, form.sizes, head["count"], instances)
+                return _telemetry(head, instances, schema, there, matrices)
     body.seek(HEADER_BYTES)
     return None
 
@@ -196,7 +205,7 @@ def current_schema(name: str) -> Schema:
     if any("metric" in field for field in before) or (metrics and before[-1]["name"] != "instances"):
         raise ValueError(f"schema {name}: metrics must come last, and instances before them")
     head = _parsed({**raw, "fields": before[:-1]})
-    return Schema(name, _parsed(raw), MARKER + schema_fingerprint(raw), metrics, head, {}, {})
+    return Schema(name, _parsed(raw), MARKER + schema_fingerprint(raw), metrics, head, {}, {}, {})
 
 
 def schema_fingerprint(schema: Mapping[str, Any]) -> bytes:
@@ -262,17 +271,13 @@ def telemetry_from_avro(values: Mapping[str, Any], schema: Schema) -> Telemetry:
     for dimension, names in instances.items():
         if len(names) > MAX_INSTANCES or len(set(names)) != len(names):
             raise Rejected("wrong-dimensions", f"dimension {dimension} names {len(names)} instances, not all different")
-    return _telemetry(values, instances, schema, sizes, [field for field in fields if field is not None])
+    _check_head(values)
+    there = _fitting(schema, sizes, values["count"], instances)
+    return _telemetry(values, instances, schema, there, [field for field in fields if field is not None])
 
 
-def _telemetry(
-    values: Mapping[str, Any],
-    instances: Instances,
-    schema: Schema,
-    sizes: tuple[int | None, ...],
-    matrices: Sequence[bytes],
-) -> Telemetry:
-    """Telemetry with these matrices, whose fields have these sizes; `values` are what comes before the instances."""
+def _check_head(values: Mapping[str, Any]) -> None:
+    """Raises Rejected for what comes before the instances and cannot be."""
     count, period_ms = values["count"], values["period_ms"]
     if not 1 <= count <= MAX_COUNT or period_ms < 1 or values["sequence"] < 0 or values["start_ns"] <= 0:
         detail = f"count {count}, period {period_ms} ms, sequence {values['sequence']}, start {values['start_ns']} ns"
@@ -281,8 +286,17 @@ def _telemetry(
         raise Rejected("wrong-dimensions", f"{count} samples every {period_ms} ms span more than {MAX_SPAN_MS} ms")
     if not values["host"] or "\0" in values["host"]:
         raise Rejected("wrong-record", f"host name {values['host']!r}")
-    there = _fitting(schema.name, sizes, count, tuple((name, len(names)) for name, names in instances.items()))
-    cells = side_by_side(matrices, count, there)
+
+
+def _telemetry(
+    values: Mapping[str, Any],
+    instances: Instances,
+    schema: Schema,
+    there: Columns,
+    matrices: Sequence[bytes],
+) -> Telemetry:
+    """Telemetry with these matrices, which fill the columns `there`; `values` are what comes before the instances."""
+    cells = side_by_side(matrices, values["count"], there)
     flaws: tuple[str, ...] = ()
     infinite = np.isinf(cells)
     if np.count_nonzero(infinite):
@@ -295,8 +309,8 @@ def _telemetry(
         session=values["session"],
         sequence=values["sequence"],
         start_ns=values["start_ns"],
-        period_ms=period_ms,
-        count=count,
+        period_ms=values["period_ms"],
+        count=values["count"],
         instances=instances,
         metrics=Matrices(cells, there),
         dropped=values["dropped"],
@@ -305,17 +319,15 @@ def _telemetry(
     )
 
 
-@lru_cache(maxsize=KNOWN)
-def _fitting(name: str, sizes: tuple[int | None, ...], count: int, instances: tuple[tuple[str, int], ...]) -> Columns:
-    """The columns of the metrics that are there. Raises Rejected where sizes (bytes of each field of `name`) do not fit
-    `count` samples of so many instances of each dimension.
+def _fitting(schema: Schema, sizes: tuple[int | None, ...], count: int, instances: Instances) -> Columns:
+    """The columns of the metrics that are there. Raises Rejected where sizes (bytes of each field) do not fit `count`
+    samples of these instances of each dimension.
     """
     widths: dict[str, int] = {}
-    numbers = dict(instances)
-    for metric, size in zip(current_schema(name).metrics, sizes, strict=True):
+    for metric, size in zip(schema.metrics, sizes, strict=True):
         if size is None:
             continue
-        width = numbers.get(metric.dimension, 0)
+        width = len(instances.get(metric.dimension, ()))
         if size != 4 * count * width or not width:
             detail = f"{metric.name}: {size} bytes for {count} samples of {width} instances of {metric.dimension}"
             raise Rejected("wrong-dimensions", detail)

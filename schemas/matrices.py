@@ -73,7 +73,7 @@ class Matrices(Mapping[str, Singles]):
         return len(self.columns.places)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Form:
     """How matrices lie in the body of a message: Avro writes them one after the other, each after a few bytes that say
     that it is there and how long it is. A host sends messages of the same form second after second. Where those bytes

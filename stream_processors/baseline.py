@@ -141,16 +141,21 @@ class Baseline:
         Score and threshold are those of the strangest subsystem; the tail probability is that of its score, times the
         number of subsystems that had the chance to be the strangest (Bonferroni). Only VOTERS vote.
         """
-        told: dict[str, list[tuple[float, float, float]]] = {detector: [] for detector in DETECTORS}
+        told: list[list[tuple[float, float, float, float]]] = []
         strangeness: dict[str, float] = {}
         for name, block in self.blocks.items():
-            scores, (*tails, fused) = block.ensemble.judge_window(deviations, block.kept)
-            strangeness[name] = -log10(fused)
-            for detector, score, tail in zip(DETECTORS, scores, tails, strict=True):
-                told[detector].append((tail, score, block.ensemble.calibrations[detector].threshold))
+            scores, tails = block.ensemble.judge_window(deviations, block.kept)
+            strangeness[name] = -log10(tails.pop())
+            thresholds = block.ensemble.thresholds
+            told.append(
+                [
+                    (tail, threshold - score, score, threshold)
+                    for tail, score, threshold in zip(tails, scores, thresholds, strict=True)
+                ]
+            )
         verdicts: list[DetectorScore] = []
-        for detector, each in told.items():
-            tail, score, threshold = min(each, key=lambda one: (one[0], one[2] - one[1]))
+        for detector, each in zip(DETECTORS, zip(*told, strict=True), strict=True):
+            tail, _, score, threshold = min(each)
             vote = detector in VOTERS and score > threshold
             verdicts.append(DetectorScore(detector, score, threshold, min(1.0, tail * len(each)), vote))
         return tuple(verdicts), strangeness

@@ -55,12 +55,14 @@ class Ensemble:
     """Fitted detectors and their calibrations, by name, and the calibration of their weighted mean -log10 tail
     probability.
 
-    plain  everything learnt, as `_judge` takes it
+    thresholds  above which detectors vote, in the order of DETECTORS
+    plain       everything learnt, as `_judge` takes it
     """
 
     detectors: Mapping[str, Detector]
     calibrations: Mapping[str, Calibration]
     fusion: Calibration
+    thresholds: tuple[float, ...] = field(init=False, repr=False)
     plain: tuple[Any, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -81,6 +83,7 @@ class Ensemble:
             *(forest.feature, forest.value, forest.step, forest.length, forest.lengths, forest.roots),
             *(forest.depth, forest.norm, scores, laws),
         )
+        object.__setattr__(self, "thresholds", tuple(self.calibrations[name].threshold for name in DETECTORS))
         object.__setattr__(self, "plain", learnt)
 
     @property

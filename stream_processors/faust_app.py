@@ -15,7 +15,7 @@ import contextlib
 import logging
 import time
 import traceback
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -74,7 +74,7 @@ class Worker:
         self._restored: set[int] = set()
         self._partition_of: dict[str, int] = {}
         self._readings: dict[int, Reading] = {}
-        self._pending: dict[Any, deque[Pending]] = {}
+        self._pending: defaultdict[Any, deque[Pending]] = defaultdict(deque)
         self._dead_allowance = DEAD_A_SECOND
         self._dead_checked = time.monotonic()
         self._told = time.monotonic()
@@ -148,17 +148,15 @@ class Worker:
         commands: list[tuple[Any, Command]] = []
         read_to = self._read_to(events)
         for event in events:
-            message = event.message
-            self._readings[message.partition].read(message.topic, message.offset, _sent(message))
+            message, sent = event.message, _sent(event.message)
+            self._readings[message.partition].read(message.topic, message.offset, sent)
             pending = Pending(event)
-            self._pending.setdefault(message.tp, deque()).append(pending)
+            self._pending[message.tp].append(pending)
             try:
                 record = _record(message)
                 if message.key != record.host.encode():
                     raise Rejected("wrong-key", f"the key is {message.key!r}, the host {record.host!r}")
                 self._partition_of[record.host] = message.partition
-                now = time.time()
-                sent = min(now, _sent(message))
                 if isinstance(record, Command):
                     commands.append((message, record))
                     continue
@@ -166,9 +164,10 @@ class Worker:
                     # What is kept of it is delivered with these results, so it needs not wait for progress.
                     results += self.pipeline.feed_event(record, sent)
                     continue
-                if (fit := self.pipeline.waits_for(record.host, _last_second(record))) is not None:
+                second = _last_second(record)
+                if (fit := self.pipeline.waits_for(record.host, second)) is not None:
                     await self._fitted(fit)
-                results += self.pipeline.feed(record, now, sent, read_to[message.partition])
+                results += self.pipeline.feed(record, time.time(), sent, read_to[message.partition])
             except Rejected as error:
                 results += self._bury(message, error.reason, error.detail)
                 continue
@@ -177,7 +176,7 @@ class Worker:
                 log.exception("cannot process %s/%d/%d", message.topic, message.partition, message.offset)
                 results += self._bury(message, "pipeline-error", traceback.format_exc(limit=-5))
                 continue
-            pending.host, pending.second = record.host, _last_second(record)
+            pending.host, pending.second = record.host, second
             pending.epoch = self.pipeline.epoch(record.host)
             if record.flaws:
                 results += self._bury(message, "not-finite", "; ".join(record.flaws))
@@ -339,8 +338,9 @@ def _record(message: Any) -> Telemetry | Event | Command:
 
 
 def _sent(message: Any) -> float:
-    """When a message was sent, s: when Kafka took it."""
-    return float(message.timestamp or time.time())
+    """When a message was sent, s: when Kafka took it, by the clock of the broker, and at the latest now."""
+    now = time.time()
+    return min(message.timestamp or now, now)
 
 
 def _last_second(batch: Telemetry) -> int:

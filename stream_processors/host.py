@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -261,7 +261,7 @@ class Host:
             reason = f"fault in the pipeline: {type(error).__name__}: {error}"
             return self._withhold(window, reason)
 
-    def _verdict(self, window: Window, state: str, reason: str = "") -> Verdict:
+    def _verdict(self, window: Window, state: str, reason: str = "", **judged: Any) -> Verdict:
         return Verdict(
             host=self.name,
             window_start_ns=window.start * SECOND_NS,
@@ -270,6 +270,7 @@ class Host:
             reason=reason,
             coverage=window.coverage,
             model_version=self.baseline.version if self.baseline else 0,
+            **judged,
         )
 
     def _withhold(self, window: Window, reason: str) -> list[Result]:
@@ -340,8 +341,9 @@ class Host:
         telling = (votes > 0 or severe >= self.settings.close_severity) and stands_out(deviations)
         # What is left of something that is over is another level, to be learnt: nothing begins with it.
         begins = telling and (bool(self.following.open) or not settled(deviations))
-        verdict = replace(
-            self._verdict(window, "scored"),
+        verdict = self._verdict(
+            window,
+            "scored",
             scores=scores,
             votes=votes,
             severity=severe,

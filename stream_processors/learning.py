@@ -15,6 +15,7 @@ from schemas.records import StateRecord
 from schemas.settings import PipelineSettings
 from stream_processors.amounts import amount_levels, amount_places
 from stream_processors.baseline import Baseline
+from stream_processors.compiled import compiled
 from stream_processors.features import feature_table
 from stream_processors.fitting import Fit, Fitter
 from stream_processors.looks import speaking
@@ -368,6 +369,11 @@ def _described(baseline: Baseline, host: str, rows: Sequence[Row]) -> StateRecor
     return replace(record, manifest=json.dumps({**json.loads(record.manifest), **told}))
 
 
+@compiled("float32[::1](float32[::1], float32[::1])")
 def _beyond(deviations: Singles, shift: Singles) -> Singles:
     """How far `deviations` are from all that lies between what is usual and `shift`; all (len(feature_table()),)."""
-    return np.asarray(deviations - deviations.clip(np.minimum(shift, 0), np.maximum(shift, 0)), np.float32)
+    beyond = np.empty_like(deviations)
+    for place in range(len(deviations)):
+        low, high = min(shift[place], np.float32(0)), max(shift[place], np.float32(0))
+        beyond[place] = deviations[place] - min(max(deviations[place], low), high)
+    return beyond

@@ -180,44 +180,49 @@ def _plan(subsystem: str, columns: Columns) -> Plan:
     return Plan(columns, Lineup(np.array(lineup, np.intp)), places, levels)
 
 
-@compiled("void(float64[::1], float64[::1], float64[:,::1], int64)")
-def _describe(samples: Floats, offsets: Floats, stats: Floats, place: int) -> None:
-    """Statistics of samples (count,), NaN where absent, taken at `offsets` (count,), s into the second: those of the
-    series at `place` of `stats` (len(ROWS), series).
+@compiled("void(float64[:,::1], float64[::1], float64[:,::1])")
+def _describe(samples: Floats, offsets: Floats, stats: Floats) -> None:
+    """Put the statistics of `samples` (count, series), NaN where absent, which were taken at `offsets` (count,), s into
+    the second, into `stats` (len(ROWS), series). Each loop does little, so that a processor does many series at a time.
     """
-    there, first, last = 0, 0, 0
-    total = sum_t = sum_tt = sum_tx = rough = squares = 0.0
-    low, high = np.inf, -np.inf
-    for sample in range(len(samples)):
-        value, offset = samples[sample], offsets[sample]
-        if np.isnan(value):
-            continue
-        total += value
-        sum_t += offset
-        sum_tt += offset * offset
-        sum_tx += offset * value
-        low, high = min(low, value), max(high, value)
-        if there:
-            rough += abs(value - samples[last])
-        else:
-            first = sample
-        there += 1
-        last = sample
-    mean = total / there
-    for sample in range(first, last + 1):
-        gap = samples[sample] - mean
-        if not np.isnan(gap):
-            squares += gap * gap
-    absent = not there
-    stats[N, place] = there
-    stats[SUM_T, place], stats[SUM_TT, place], stats[SUM_TX, place] = sum_t, sum_tt, sum_tx
-    stats[ROUGH, place] = rough
-    stats[M2, place] = np.nan if absent else squares
-    stats[MEAN, place] = mean
-    stats[MIN, place] = np.nan if absent else low
-    stats[MAX, place] = np.nan if absent else high
-    stats[FIRST, place] = np.nan if absent else samples[first]
-    stats[LAST, place] = np.nan if absent else samples[last]
+    count, series = samples.shape
+    total, squares = np.zeros(series), np.zeros(series)
+    stats[:M2] = 0.0
+    stats[M2:] = np.nan
+    stats[MIN], stats[MAX] = np.inf, -np.inf
+    for sample in range(count):
+        now, offset = samples[sample], offsets[sample]
+        for place in range(series):
+            there = not np.isnan(now[place])
+            stats[N, place] += 1.0 if there else 0.0
+            stats[SUM_T, place] += offset if there else 0.0
+            stats[SUM_TT, place] += offset * offset if there else 0.0
+        for place in range(series):
+            value = 0.0 if np.isnan(now[place]) else now[place]
+            total[place] += value
+            stats[SUM_TX, place] += offset * value
+        for place in range(series):
+            value, first, last = now[place], stats[FIRST, place], stats[LAST, place]
+            step = abs(value - last)
+            stats[ROUGH, place] += 0.0 if np.isnan(step) else step
+            stats[FIRST, place] = value if np.isnan(first) else first
+            stats[LAST, place] = last if np.isnan(value) else value
+        for place in range(series):
+            value = now[place]
+            stats[MIN, place] = value if value < stats[MIN, place] else stats[MIN, place]
+            stats[MAX, place] = value if value > stats[MAX, place] else stats[MAX, place]
+    for place in range(series):
+        stats[MEAN, place] = total[place] / stats[N, place]
+    for sample in range(count):
+        now = samples[sample]
+        for place in range(series):
+            gap = now[place] - stats[MEAN, place]
+            squares[place] += 0.0 if np.isnan(gap) else gap * gap
+    for place in range(series):
+        absent = stats[N, place] == 0
+        stats[M2, place] = np.nan if absent else squares[place]
+        stats[MIN, place] = np.nan if absent else stats[MIN, place]
+        stats[MAX, place] = np.nan if absent else stats[MAX, place]
 
 
 @compiled("int64(float32[:,::1], float64[::1], int64[::1], int64[::1], int64[:,::1], float64[:,::1], float32[::1])")
@@ -234,46 +239,48 @@ def _reduce(  # noqa: PLR0917 - compiled code takes what it is given by position
     series) of the series at `places` (len(SUMMARIES), metrics), and to the mean of each channel (channels,). A metric
     has `widths` channels from `starts` on. Returns how many samples hold any value.
     """
-    count = len(cells)
-    taken = np.zeros(count, np.bool_)
-    mean, highest, spread = np.empty(count), np.empty(count), np.empty(count)
-    for metric in range(len(starts)):
-        first, end = starts[metric], starts[metric] + widths[metric]
-        for channel in range(first, end):
-            total, there = 0.0, 0
-            for sample in range(count):
-                value = np.float64(cells[sample, channel])
-                if not np.isnan(value):
-                    total += value
-                    there += 1
-            means[channel] = total / there
-        if places[0, metric] < 0:
-            continue
-        for sample in range(count):
-            total, there, squares, most = 0.0, 0, 0.0, -np.inf
-            for channel in range(first, end):
-                value = np.float64(cells[sample, channel])
-                if not np.isnan(value):
-                    total += value
-                    there += 1
-                    most = max(most, value)
-            average = total / there
-            for channel in range(first, end):
-                gap = np.float64(cells[sample, channel]) - average
-                if not np.isnan(gap):
-                    squares += gap * gap
-            taken[sample] |= there > 0
-            mean[sample] = average
-            highest[sample] = most if there else np.nan
-            spread[sample] = np.sqrt(squares / there)
-        _describe(mean, offsets, stats, places[0, metric])
-        if places[1, metric] >= 0:
-            _describe(highest, offsets, stats, places[1, metric])
-            _describe(spread, offsets, stats, places[2, metric])
-    samples = 0
+    count, channels = cells.shape
+    total, number = np.zeros(channels), np.zeros(channels)
+    samples = np.empty((count, stats.shape[1]))
+    taken = 0
     for sample in range(count):
-        samples += taken[sample]
-    return samples
+        row, summaries, some = cells[sample], samples[sample], False
+        for channel in range(channels):
+            total[channel] += 0.0 if np.isnan(row[channel]) else row[channel]
+            number[channel] += 0.0 if np.isnan(row[channel]) else 1.0
+        for metric in range(len(starts)):
+            place, largest, apart = places[0, metric], places[1, metric], places[2, metric]
+            first, end = starts[metric], starts[metric] + widths[metric]
+            if place < 0:
+                continue
+            if widths[metric] == 1:
+                value = np.float64(row[first])
+                summaries[place] = value
+                some |= not np.isnan(value)
+                if largest >= 0:
+                    summaries[largest], summaries[apart] = value, value - value
+                continue
+            together, there, squares, most = 0.0, 0.0, 0.0, -np.inf
+            for channel in range(first, end):
+                value = np.float64(row[channel])
+                together += 0.0 if np.isnan(value) else value
+                there += 0.0 if np.isnan(value) else 1.0
+                most = value if value > most else most
+            average = together / there
+            summaries[place] = average
+            some |= there > 0
+            if largest < 0:
+                continue
+            for channel in range(first, end):
+                gap = np.float64(row[channel]) - average
+                squares += 0.0 if np.isnan(gap) else gap * gap
+            summaries[largest] = most if there else np.nan
+            summaries[apart] = np.sqrt(squares / there)
+        taken += some
+    for channel in range(channels):
+        means[channel] = total[channel] / number[channel]
+    _describe(samples, offsets, stats)
+    return taken
 
 
 @lru_cache(maxsize=KNOWN)

@@ -157,8 +157,9 @@ class Windows:
         if self.next_start is None:
             return min(self._seconds)
         # Asked with each message, and in a backlog there are many seconds.
-        if any(second in self._seconds for second in range(self.next_start, self.next_start + self.settings.window_s)):
-            return self.next_start
+        for second in range(self.next_start, self.next_start + self.settings.window_s):
+            if second in self._seconds:
+                return self.next_start
         # Windows that hold nothing are not opened: after a gap the next one is the first that reaches the data, on the
         # grid of steps.
         behind = min(self._seconds) - self.settings.window_s + 1 - self.next_start
@@ -166,11 +167,11 @@ class Windows:
 
     def _passed(self, end: int) -> bool:
         # A batch holds whole seconds, so second end - 1 reaches the end.
-        lagging = {name for name in {*self._newest, *self.expected} - self._gone if self._newest.get(name, 0) < end - 1}
+        lagging = self._lagging(end - 1)
         if not lagging and self.expected:
             self._waited, self._due = 0.0, math.inf
             return True
-        if not any(newest >= end - 1 for newest in self._newest.values()):
+        if max(self._newest.values(), default=0) < end - 1:
             self._waited, self._due = 0.0, math.inf  # nobody is ahead, so nobody lags
             return False
         self._due = self._sent_after(end)
@@ -180,9 +181,15 @@ class Windows:
             patience = min(patience, NEW_GRACE_S)
         if self._waited < patience and kept < MOST_SECONDS:
             return False
-        self._gone |= lagging
+        self._gone.update(lagging)
         self._waited, self._due = 0.0, math.inf
         return True
+
+    def _lagging(self, second: int) -> list[str]:
+        """Subsystems that are waited for and have not come to `second`."""
+        lagging = [name for name, newest in self._newest.items() if newest < second]
+        lagging += [name for name in self.expected if name not in self._newest]
+        return [name for name in lagging if name not in self._gone] if self._gone else lagging
 
     def _sent_after(self, end: int) -> float:
         """When the first message that reaches `end` was sent."""

@@ -44,8 +44,7 @@ def test_statistics_of_parts_merge_to_those_of_the_whole(samples: NDArray[np.flo
         rows = slice(10 * part, 10 * part + 10)
         block = samples[rows]
         stats = np.empty((len(ROWS), 2))
-        for column in range(2):
-            seconds._describe(np.ascontiguousarray(block[:, column]), times[rows] - part, stats, column)
+        seconds._describe(block, times[rows] - part, stats)
         merged = stats if merged is None else seconds.merge_values(merged, stats, float(part))
     assert merged is not None
     for column in range(2):
