@@ -23,6 +23,7 @@ import zstandard
 from aiokafka.errors import KafkaError
 from aiokafka.record.default_records import DefaultRecordBatch
 from faust.transport.drivers import aiokafka
+from faust.transport.producer import ProducerBuffer
 from faust.types import TP
 from mode.supervisors import CrashingSupervisor
 
@@ -43,7 +44,7 @@ class Plain(faust.Schema[Any, Any]):
         """What makes an event of a message."""
 
         async def decode(message: Any, *, propagate: bool = False) -> Any:
-            return app.create_event(message.key, message.value, message.headers, message)
+            return faust.Event(app, message.key, message.value, message.headers, message)
 
         return decode
 
@@ -125,10 +126,27 @@ class PromptConsumer(aiokafka.Consumer):
             return None
 
 
+class EmptyBuffer(ProducerBuffer):
+    """What Faust has to send, which is nothing: results go another way."""
+
+    async def wait_until_ebb(self) -> None:
+        """Wait for nothing. Faust asks before each message, and looks up settings to find out."""
+
+
+class IdleProducer(aiokafka.Producer):
+    """Faust's producer, with that buffer."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.buffer = EmptyBuffer(loop=self.loop, beacon=self.beacon)
+        self.buffer.app = self.app
+
+
 class Transport(aiokafka.Transport):
-    """Faust's transport with that consumer."""
+    """Faust's transport with that consumer and that producer."""
 
     Consumer: ClassVar[type[PromptConsumer]] = PromptConsumer
+    Producer: ClassVar[type[IdleProducer]] = IdleProducer
 
 
 async def batches(stream: Any, most: int, within_s: float) -> AsyncIterator[list[Any]]:

@@ -187,9 +187,8 @@ class Windows:
 
     def _lagging(self, second: int) -> list[str]:
         """Subsystems that are waited for and have not come to `second`."""
-        lagging = [name for name, newest in self._newest.items() if newest < second]
-        lagging += [name for name in self.expected if name not in self._newest]
-        return [name for name in lagging if name not in self._gone] if self._gone else lagging
+        newest, gone = self._newest, self._gone
+        return [name for name in {**newest, **self.expected} if newest.get(name, 0) < second and name not in gone]
 
     def _sent_after(self, end: int) -> float:
         """When the first message that reaches `end` was sent."""

@@ -14,7 +14,8 @@ from aiokafka import codec
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from mode import Service
 
-from stream_processors.intake import Plain, PromptConsumer, Unpacking, batches
+from schemas.settings import KafkaSettings, WorkerSettings
+from stream_processors.intake import EmptyBuffer, Plain, PromptConsumer, Unpacking, application, batches
 
 
 class Buffer:
@@ -67,11 +68,16 @@ async def test_a_delivery_that_waits_ends_when_the_flow_is_stopped() -> None:
 
 
 async def test_keys_and_values_come_as_they_are() -> None:
-    made: list[Any] = []
-    app = SimpleNamespace(create_event=lambda *given: made.append(given))
-    message = SimpleNamespace(key=b"gpu-001", value=None, headers=[("a", b"b")])
-    await Plain().compile(app)(message, propagate=True)
-    assert made == [(b"gpu-001", None, [("a", b"b")], message)]
+    message: Any = SimpleNamespace(key=b"gpu-001", value=None, headers=[("a", b"b")])
+    event = await Plain().compile(None)(message, propagate=True)
+    assert (event.key, event.value, event.headers) == (b"gpu-001", None, {"a": b"b"})
+    assert event.message is message
+
+
+def test_faust_has_nothing_to_send() -> None:
+    producer: Any = application(KafkaSettings(), WorkerSettings()).producer
+    assert isinstance(producer.buffer, EmptyBuffer)
+    assert producer.buffer.app is not None
 
 
 def packed(values: Sequence[bytes]) -> bytes:
