@@ -33,7 +33,7 @@ class Pipeline:
     # Time in which messages flow, and what it was when a host was last heard or found silent.
     _flow: float = 0.0
     _arrived: float | None = None
-    _heard: dict[str, float] = field(default_factory=dict)
+    _heard: dict[str, tuple[float, float]] = field(default_factory=dict)  # and when its last message was sent, or 0
     _silent: dict[str, float] = field(default_factory=dict)
 
     def feed(
@@ -54,7 +54,7 @@ class Pipeline:
         host = self.hosts.get(batch.host)
         if host is None:
             host = self.hosts[batch.host] = Host(batch.host, self.settings, self.fitter)
-        self._heard[batch.host] = self._flow
+        self._heard[batch.host] = self._flow, sent
         self._silent.pop(batch.host, None)
         if batch.flaws:
             self.counts["not-finite"] += 1
@@ -77,7 +77,7 @@ class Pipeline:
         host = self.hosts.get(event.host)
         if host is None:
             host = self.hosts[event.host] = Host(event.host, self.settings, self.fitter)
-            self._heard[event.host] = self._flow
+            self._heard[event.host] = self._flow, sent
         return host.happened(event)
 
     def tick(self, now: float, read_to: Callable[[str], float] | None = None) -> list[Result]:
@@ -86,17 +86,21 @@ class Pipeline:
         `read_to` says is read, or before `now`.
 
         Silence is counted in time in which messages flow: silence of all is an outage of what lies between, and says
-        nothing about the hosts.
+        nothing about the hosts. Nor does what is not read yet.
         """
         results: list[Result] = []
-        for name, heard in list(self._heard.items()):
-            if self._flow - heard > self.settings.silence_s:
+        for name, (heard, sent) in list(self._heard.items()):
+            long, new = self._flow - heard > self.settings.silence_s, not self.hosts[name].windows.expected
+            upto = read_to(name) if read_to is not None and (long or new or not sent) else now
+            if not sent:  # it was restored: from now on
+                self._heard[name] = heard, upto
+            elif long and upto - sent > self.settings.silence_s:
                 results += self.hosts[name].silence()
                 self.counts["silent hosts"] += 1
                 del self._heard[name]
                 self._silent[name] = self._flow
-            elif not self.hosts[name].windows.expected:
-                results += self.hosts[name].tick(now if read_to is None else read_to(name))
+            elif new:
+                results += self.hosts[name].tick(upto)
         for name, since in list(self._silent.items()):
             if self._flow - since > self.settings.forget_s:
                 results.append(Forgotten(name, self.hosts[name].slots()))
@@ -139,7 +143,7 @@ class Pipeline:
         fresh = Host(host, self.settings, self.fitter)
         lost = fresh.restore(records)
         self.hosts[host] = fresh
-        self._heard[host] = self._flow
+        self._heard[host] = self._flow, 0.0
         return lost
 
     def _check_time(self, time_ns: int, sent: float) -> None:

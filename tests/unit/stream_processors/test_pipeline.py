@@ -218,6 +218,32 @@ def test_a_silent_host_is_closed_while_others_go_on() -> None:
     assert pipeline.counts["silent hosts"] == 1
 
 
+@pytest.mark.parametrize("restored", [False, True])
+def test_what_is_not_read_yet_silences_nobody(restored: bool) -> None:
+    """Of two partitions with a backlog one is read, for longer than a host may be silent."""
+    settings = replace(SETTINGS, silence_s=10.0)
+    pipeline, began = Pipeline(settings), float(START)
+    if restored:
+        first = Pipeline(settings)
+        states = [result for batch in run(["a"], 10) for result in first.feed(batch, batch.start_ns / 1e9)]
+        assert pipeline.restore("a", [each for each in states if isinstance(each, StateRecord)]) is None
+    else:
+        for batch in run(["a"], 10):
+            pipeline.feed(batch, batch.start_ns / 1e9)
+    read_to = {"a": began + 11, "b": began + 11}
+    for batch in run(["b"], 60, begin=10):
+        read_to["b"] = batch.start_ns / 1e9
+        pipeline.feed(batch, batch.start_ns / 1e9)
+        pipeline.tick(batch.start_ns / 1e9, read_to.__getitem__)
+    assert pipeline.counts["silent hosts"] == 0
+    read_to["a"] += 10
+    pipeline.tick(began + 60, read_to.__getitem__)
+    pipeline.feed(second("b", "cpu", 60), began + 60)
+    read_to["a"] += 1
+    pipeline.tick(began + 61, read_to.__getitem__)
+    assert pipeline.counts["silent hosts"] == 1
+
+
 def test_an_outage_of_everything_silences_nobody() -> None:
     pipeline, results = Pipeline(SETTINGS), list[Result]()
     for batch in run(HOSTS, 60):
