@@ -24,7 +24,7 @@ from stream_processors.features import feature_table, smallest_scales
 from stream_processors.packing import Packed
 from stream_processors.pruning import prune
 from stream_processors.rows import Names, Place, Row, feature_matrix, packed, unpacked
-from stream_processors.scaling import location_and_scale, standardise
+from stream_processors.scaling import location_and_scale, quantiles, standardise
 from stream_processors.seconds import Singles
 
 PRESENT: Final = 0.8
@@ -250,12 +250,9 @@ def _levels(rows: list[Row]) -> dict[Place, Levels]:
     known = [(row.instances, row.levels) for row in rows if row.instances]
     for place, names in known[-1][0].items() if known else ():
         alike = [there[place] for instances, there in known if instances.get(place) == names]
-        values = np.stack(alike).astype(np.float64)
-        center = np.full(values.shape[1:], np.nan)
-        scale = np.full(values.shape[1:], np.nan)
-        some = ~np.isnan(values).all(axis=0)
-        present = values[:, some]
-        center[some] = np.nanmedian(present, axis=0)
-        scale[some] = 1.4826 * np.nanmedian(np.abs(present - center[some]), axis=0)
-        levels[place] = Levels(names, *(_rounded(each.astype(np.float32), place) for each in (center, scale)))
+        values = np.stack(alike).astype(np.float64).reshape(len(alike), -1)
+        [center] = quantiles(values, (0.5,))
+        [spread] = quantiles(np.abs(values - center), (0.5,))
+        parts = (each.astype(np.float32).reshape(alike[-1].shape) for each in (center, 1.4826 * spread))
+        levels[place] = Levels(names, *(_rounded(each, place) for each in parts))
     return levels

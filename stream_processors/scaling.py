@@ -23,8 +23,8 @@ def location_and_scale(matrix: NDArray[Any], floors: NDArray[Any], *, tails: boo
     median absolute deviation, with `tails` 5-95 % range of a normal, the floor, 0.1 % of the median.
     """
     values = matrix.astype(np.float64)
-    center, low, high = _quantiles(values, (0.5, 0.05, 0.95) if tails else (0.5, 0.5, 0.5))
-    spread = 1.4826 * _quantiles(np.abs(values - center), (0.5,))[0]
+    center, low, high = quantiles(values, (0.5, 0.05, 0.95) if tails else (0.5, 0.5, 0.5))
+    spread = 1.4826 * quantiles(np.abs(values - center), (0.5,))[0]
     scale = np.maximum.reduce([spread, (high - low) / 3.29, floors, 1e-3 * np.abs(center)])
     return center.astype(np.float32), scale.astype(np.float32)
 
@@ -35,10 +35,20 @@ def standardise(matrix: NDArray[Any], center: Singles, scale: Singles) -> Single
     return np.asarray(np.clip(standard, -CLIP, CLIP), dtype=np.float32)
 
 
-def _quantiles(values: Floats, at: tuple[float, ...]) -> Floats:
-    """Quantiles of each column over what is there, (len(at), columns). Columns with gaps are few and take long."""
-    found = np.asarray(np.quantile(values, at, axis=0), dtype=np.float64)
-    gaps = np.isnan(values).any(axis=0)
-    if gaps.any():
-        found[:, gaps] = np.nanquantile(values[:, gaps], at, axis=0)
+def quantiles(values: Floats, at: tuple[float, ...]) -> Floats:
+    """Quantiles of each column of `values` (n, columns) over what is there, (len(at), columns); NaN where nothing is.
+
+    Between two values they are interpolated as np.nanquantile does it, to the last bit. That takes six times as long,
+    and eighty times where values are absent.
+    """
+    ordered = np.sort(values.T, axis=1)  # what is absent comes last
+    last = np.maximum(np.count_nonzero(~np.isnan(ordered), axis=1) - 1, 0)
+    columns = np.arange(len(ordered))
+    found = np.empty((len(at), len(ordered)))
+    for row, share in enumerate(at):
+        place = share * last
+        below = place.astype(np.intp)
+        low, high = ordered[columns, below], ordered[columns, np.minimum(below + 1, last)]
+        part, step = place - below, high - low
+        found[row] = np.where(part < 0.5, low + step * part, high - step * (1 - part))
     return found
