@@ -24,9 +24,11 @@ class Reading:
         self._sent: dict[str, float] = {}
 
     def read(self, topic: str, offset: int, sent: float) -> None:
-        """A message was read that was sent at `sent`, s."""
+        """A message was read that was sent at `sent`, s: or later, if one before it in its topic was, since clocks of
+        brokers differ, and of hosts more, where topics keep those.
+        """
         self._next[topic] = offset + 1
-        self._sent[topic] = sent
+        self._sent[topic] = max(sent, self._sent.get(topic, 0.0))
 
     def upto(self, at_hand: Mapping[str, float], ends: Mapping[str, int | None], now: float) -> float:
         """The time until which everything is read, when messages are at hand whose first was sent then, by topic.
@@ -35,7 +37,7 @@ class Reading:
         now   the time if nothing is unread
         """
         unread = [
-            at_hand[topic] if topic in at_hand else self._sent.get(topic, 0.0)
+            max(at_hand.get(topic, 0.0), self._sent.get(topic, 0.0))
             for topic, end in ends.items()
             if topic in at_hand or end is None or end > self._next.get(topic, 0)
         ]

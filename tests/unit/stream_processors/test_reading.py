@@ -39,6 +39,13 @@ def test_what_is_at_hand_is_not_read() -> None:
     assert reading.upto({"gpu": 1002.5}, {"cpu": 5, "gpu": 5}, NOW) == 1002.5
 
 
+def test_a_clock_that_is_behind_holds_nothing() -> None:
+    reading = Reading({})
+    for offset, sent in enumerate((1000.0, 1001.0, 400.0)):
+        reading.read("cpu", offset, sent)
+    assert reading.upto({"cpu": 401.0}, {"cpu": 9}, NOW) == 1001.0
+
+
 @pytest.mark.parametrize("end", [None, 5])
 def test_nothing_is_known_to_be_read_before_something_was(end: int | None) -> None:
     """Just after an assignment: where a topic ends is not known, or nothing of it has come."""
